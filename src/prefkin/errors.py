@@ -1,0 +1,73 @@
+"""What can go wrong, in one line each: what is wrong, where, what to do."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AssumptionWarning",
+    "ConvergenceError",
+    "InvalidCandidates",
+    "InvalidComparisons",
+    "InvalidParameter",
+    "InvalidTable",
+    "ModelFileError",
+    "NoEdgeWarning",
+    "PrefkinError",
+    "PrefkinWarning",
+    "SessionError",
+    "UnknownUser",
+]
+
+
+class PrefkinError(Exception):
+    """Base of every error prefkin raises on purpose; the command line prints it and exits with 2.
+
+    >>> issubclass(InvalidComparisons, PrefkinError)
+    True
+    """
+
+
+class InvalidComparisons(PrefkinError, ValueError):
+    """Comparisons that the model cannot use as they are."""
+
+
+class InvalidCandidates(PrefkinError, ValueError):
+    """Candidate actions that cannot be ranked or asked about."""
+
+
+class InvalidTable(PrefkinError, ValueError):
+    """A file or frame that cannot be read as what it was said to be."""
+
+
+class InvalidParameter(PrefkinError, ValueError):
+    """A parameter outside its range."""
+
+
+class UnknownUser(PrefkinError, KeyError):
+    """A user the model was not fitted on."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0])
+
+
+class ConvergenceError(PrefkinError, RuntimeError):
+    """An optimum that was not reached."""
+
+
+class ModelFileError(PrefkinError, ValueError):
+    """A saved file that is corrupted, of another version, or of another kind."""
+
+
+class SessionError(PrefkinError, ValueError):
+    """A question or answer that does not belong to this session."""
+
+
+class PrefkinWarning(UserWarning):
+    """Base of every warning prefkin gives."""
+
+
+class AssumptionWarning(PrefkinWarning):
+    """The data leave the assumptions behind the paper's constants; results stand, guarantees do not."""
+
+
+class NoEdgeWarning(PrefkinWarning):
+    """The given constants connect nobody."""
