@@ -1,0 +1,442 @@
+"""Who saw which pair and what they chose. Every check of comparison data lives here.
+
+Row i of a data set says: user `users[i]` was shown two actions in one context, whose features differ by
+`Z[i] = φ(x, a) − φ(x, a′)`, and answered `y[i]`: 1 when `a` was preferred, 0 when `a′` was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from prefkin.errors import InvalidComparisons, UnknownUser
+
+__all__ = ["Comparisons", "Rows", "UserRows", "distinct_labels", "label_array"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+BoolArray = NDArray[np.bool_]
+LabelArray = NDArray[Any]
+
+DROPPABLE = ("ties", "missing")
+
+
+class Rows(NamedTuple):
+    """Comparisons without their owners: what an estimate is computed from."""
+
+    Z: FloatArray  # (n, d)
+    y: FloatArray  # (n,)
+    weights: FloatArray  # (n,)
+
+
+@dataclass(frozen=True, eq=False)
+class UserRows:
+    """Comparisons sorted by user, so that one user's rows are one slice."""
+
+    rows: Rows
+    starts: IntArray  # (U + 1,) user u owns rows starts[u]:starts[u + 1]
+    labels: LabelArray  # (U,)
+    contexts: IntArray | None = None  # (n,) which context a row is about, as a number
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def dim(self) -> int:
+        """Number of features."""
+        return self.rows.Z.shape[1]
+
+    @cached_property
+    def counts(self) -> FloatArray:
+        """N_u: comparisons per user, each counted by its weight."""
+        total = np.concatenate([[0.0], np.cumsum(self.rows.weights)])
+        return total[self.starts[1:]] - total[self.starts[:-1]]
+
+    def of(self, user: int) -> Rows:
+        """One user's rows, as views."""
+        own = slice(self.starts[user], self.starts[user + 1])
+        return Rows(*(part[own] for part in self.rows))
+
+    def of_many(self, users: Iterable[int]) -> Rows:
+        """Several users' rows, in the order given."""
+        parts = [self.of(user) for user in users]
+        return parts[0] if len(parts) == 1 else Rows(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    @cached_property
+    def _position(self) -> dict[Hashable, int]:
+        return {label: i for i, label in enumerate(self.labels.tolist())}
+
+    def index(self, label: Hashable) -> int:
+        """Position of a user's label, or one line that says what is known."""
+        try:
+            return self._position[label]
+        except (KeyError, TypeError):
+            known = ", ".join(repr(name) for name in self.labels[:5].tolist())
+            more = ", ..." if len(self) > 5 else ""
+            raise UnknownUser(
+                f"user {label!r} is not among the {len(self)} fitted users ({known}{more}); "
+                "fit again with this user's rows, or use fold_in(Z, y)"
+            ) from None
+
+    def indices(self, labels: ArrayLike | Sequence[Hashable]) -> IntArray:
+        """Positions of many labels."""
+        distinct, codes = distinct_labels(label_array(labels, "users"))
+        return np.array([self.index(label) for label in distinct.tolist()], dtype=np.intp)[codes]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparisons:
+    """Checked comparisons; build them with `from_arrays`, `from_sides` or `prefkin.read_comparisons`.
+
+    >>> data = Comparisons.from_arrays([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [1, 0, 1], ["ann", "ann", "bo"])
+    >>> data
+    Comparisons(3 comparisons by 2 users, 2 features)
+    >>> data.users.tolist()
+    ['ann', 'ann', 'bo']
+    """
+
+    Z: FloatArray  # (n, d)  φ(x, a) − φ(x, a′)
+    y: FloatArray  # (n,)    1 when a was preferred, 0 when a′ was
+    users: LabelArray  # (n,)    any hashable labels
+    weights: FloatArray  # (n,)    how often a row counts; 1 unless given
+    contexts: LabelArray | None = None  # (n,)    what was asked about, for grouped splits
+    first: FloatArray | None = None  # (n, d)  φ(x, a), when both sides are known
+    feature_names: tuple[str, ...] | None = None
+    dropped: Mapping[str, int] = field(default_factory=dict)  # rows left out on request, by reason
+
+    @classmethod
+    def from_arrays(
+        cls,
+        Z: ArrayLike,
+        y: ArrayLike,
+        users: ArrayLike | Sequence[Hashable],
+        *,
+        weights: ArrayLike | None = None,
+        contexts: ArrayLike | Sequence[Hashable] | None = None,
+        feature_names: Sequence[str] | None = None,
+        drop: str | Sequence[str] = (),
+    ) -> Comparisons:
+        """Check and hold feature differences, answers and who gave them.
+
+        `drop="ties"` or `drop="missing"` (or both) leaves such rows out and counts them in `dropped`;
+        otherwise they are refused.
+
+        >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0.5], ["ann", "bo"], drop="ties").dropped
+        {'ties': 1}
+        """
+        return cls._checked(feature_matrix(Z, "Z"), None, y, users, weights, contexts, feature_names, drop)
+
+    @classmethod
+    def from_sides(
+        cls,
+        first: ArrayLike,
+        second: ArrayLike,
+        y: ArrayLike,
+        users: ArrayLike | Sequence[Hashable],
+        *,
+        weights: ArrayLike | None = None,
+        contexts: ArrayLike | Sequence[Hashable] | None = None,
+        feature_names: Sequence[str] | None = None,
+        drop: str | Sequence[str] = (),
+    ) -> Comparisons:
+        """As `from_arrays`, from the features of both actions.
+
+        >>> Comparisons.from_sides([[3.0, 1.0]], [[1.0, 1.0]], [1], ["ann"]).Z.tolist()
+        [[2.0, 0.0]]
+        """
+        one, other = feature_matrix(first, "first"), feature_matrix(second, "second")
+        if one.shape != other.shape:
+            raise InvalidComparisons(
+                f"first has shape {one.shape} but second has {other.shape}; "
+                "both sides of a pair need one row each and the same features"
+            )
+        with np.errstate(invalid="ignore"):  # inf − inf: refused by row below
+            difference = one - other
+        return cls._checked(difference, one, y, users, weights, contexts, feature_names, drop)
+
+    @classmethod
+    def _checked(
+        cls,
+        Z: FloatArray,
+        first: FloatArray | None,
+        y: ArrayLike,
+        users: ArrayLike | Sequence[Hashable],
+        weights: ArrayLike | None,
+        contexts: ArrayLike | Sequence[Hashable] | None,
+        feature_names: Sequence[str] | None,
+        drop: str | Sequence[str],
+    ) -> Comparisons:
+        wanted = {drop} if isinstance(drop, str) else set(drop)
+        if unknown := sorted(wanted - set(DROPPABLE)):
+            raise InvalidComparisons(f"drop must be among {', '.join(DROPPABLE)}; got {unknown[0]!r}")
+        answers, owners = answer_array(y), label_array(users, "users")
+        scale = np.ones(len(Z)) if weights is None else number_array(weights, "weights")
+        where = None if contexts is None else label_array(contexts, "contexts")
+        for name, part in (("y", answers), ("users", owners), ("weights", scale), ("contexts", where)):
+            if part is not None and len(part) != len(Z):
+                raise InvalidComparisons(
+                    f"{name} has {len(part)} rows but the features have {len(Z)}; give one per comparison"
+                )
+        if len(Z) == 0:
+            raise InvalidComparisons("there are no comparisons: the table is empty; give at least one row")
+        if feature_names is not None and len(feature_names) != Z.shape[1]:
+            raise InvalidComparisons(
+                f"{len(feature_names)} feature_names for {Z.shape[1]} features; give one name per feature"
+            )
+
+        missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale) | np.isnan(Z).any(axis=1)
+        if first is not None:
+            missing |= np.isnan(first).any(axis=1)
+        ties = answers == 0.5
+        keep = np.ones(len(Z), dtype=bool)
+        dropped = {}
+        for reason, rows in (("ties", ties), ("missing", missing & ~ties)):
+            if reason in wanted:
+                keep &= ~rows
+                dropped[reason] = int(rows.sum())
+        _refuse_bad_rows(Z, answers, owners, scale, keep)
+        if not keep.any():
+            raise InvalidComparisons(
+                f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
+            )
+        if not keep.all():
+            Z, answers, owners, scale = Z[keep], answers[keep], owners[keep], scale[keep]
+            where = None if where is None else where[keep]
+            first = None if first is None else first[keep]
+        names = None if feature_names is None else tuple(str(name) for name in feature_names)
+        return cls(Z, answers, owners, scale, where, first, names, dropped)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        return f"Comparisons({len(self)} comparisons by {len(self.labels)} users, {self.dim} features)"
+
+    @property
+    def dim(self) -> int:
+        """Number of features."""
+        return self.Z.shape[1]
+
+    @property
+    def second(self) -> FloatArray | None:
+        """φ(x, a′), when both sides are known."""
+        return None if self.first is None else self.first - self.Z
+
+    @cached_property
+    def _coded(self) -> tuple[LabelArray, IntArray]:
+        return distinct_labels(self.users)
+
+    @property
+    def labels(self) -> LabelArray:
+        """The distinct users: sorted where they can be, in order of appearance otherwise."""
+        return self._coded[0]
+
+    @property
+    def who(self) -> IntArray:
+        """Position of each row's user in `labels`."""
+        return self._coded[1]
+
+    def take(self, rows: ArrayLike) -> Comparisons:
+        """Some of the rows, chosen by position or mask.
+
+        >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0], ["ann", "bo"]).take([1]).users.tolist()
+        ['bo']
+        """
+        pick = np.asarray(rows)
+        return Comparisons(
+            self.Z[pick],
+            self.y[pick],
+            self.users[pick],
+            self.weights[pick],
+            None if self.contexts is None else self.contexts[pick],
+            None if self.first is None else self.first[pick],
+            self.feature_names,
+        )
+
+    def by_user(self) -> UserRows:
+        """A copy sorted by user; within a user the order of the rows stays."""
+        order = np.argsort(self.who, kind="stable")
+        sizes = np.bincount(self.who, minlength=len(self.labels))
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+        rows = Rows(self.Z[order], self.y[order], self.weights[order])
+        contexts = None if self.contexts is None else distinct_labels(self.contexts)[1][order]
+        return UserRows(rows, starts, self.labels, contexts)
+
+
+def _refuse_bad_rows(
+    Z: FloatArray, answers: FloatArray, owners: LabelArray, weights: FloatArray, keep: BoolArray
+) -> None:
+    """Name the first offending row of the first kind of fault, and the remedy."""
+    drop_missing = "drop such rows with drop='missing'"
+    faults = (
+        (answers == 0.5, "y must be 0 or 1, but {row} is a tie", "the model has no ties: drop them with drop='ties'"),
+        (np.isnan(answers), "y is missing in {row}", drop_missing),
+        (
+            (answers != 0) & (answers != 1),
+            "y must be 0 or 1, but {row} is {value:g}",
+            "code 1 when the first action was preferred, 0 when the second was",
+        ),
+        (missing_labels(owners), "the user is missing in {row}", drop_missing),
+        (np.isnan(weights), "the weight is missing in {row}", drop_missing),
+        (~np.isfinite(weights) | (weights < 0), "weights must be finite and at least 0, but {row} is not", "mend it"),
+        (np.isnan(Z).any(axis=1), "a feature is missing (NaN) in {row}", drop_missing),
+        (~np.isfinite(Z).all(axis=1), "a feature is infinite (inf) in {row}", "clip or remove it"),
+    )
+    for bad, message, remedy in faults:
+        if (at := np.flatnonzero(bad & keep)).size:
+            row = f"row {at[0]} (counted from 0)"
+            more = f"; {at.size} such rows" if at.size > 1 else ""
+            raise InvalidComparisons(f"{message.format(row=row, value=answers[at[0]])}{more}; {remedy}")
+
+
+def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
+    """A float matrix with one row per comparison, or one line that says which row does not fit."""
+    try:
+        matrix = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        matrix = _ragged_matrix(values, name)
+    if matrix.ndim != 2:
+        raise InvalidComparisons(
+            f"{name} must be a table of shape (comparisons, features), got {matrix.ndim} dimension(s); "
+            "reshape a single feature with Z.reshape(-1, 1)"
+        )
+    if matrix.shape[1] == 0:
+        raise InvalidComparisons(f"{name} has no features (0 columns); give at least one")
+    return matrix
+
+
+def _ragged_matrix(values: Any, name: str) -> FloatArray:
+    """Rows given one by one: None rows become NaN; a row of another length is named."""
+    rows = list(values)
+    sizes = [None if row is None else np.size(row) for row in rows]
+    dim = next((size for size in sizes if size is not None), 0)
+    for i, size in enumerate(sizes):
+        if size is not None and size != dim:
+            raise InvalidComparisons(
+                f"{name} mixes dimensions: row {i} (counted from 0) has {size} features, earlier rows have {dim}; "
+                "every action needs the same features"
+            )
+    matrix = np.full((len(rows), dim), np.nan)
+    for i, row in enumerate(rows):
+        if row is not None:
+            try:
+                matrix[i] = np.asarray(row, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise InvalidComparisons(
+                    f"{name} holds something other than numbers in row {i} (counted from 0): {row!r:.60}; "
+                    "features must be numeric"
+                ) from None
+    return matrix
+
+
+def answer_array(values: ArrayLike) -> FloatArray:
+    """Answers as floats: NaN where missing, 0.5 for ties; words other than "tie" are refused by row."""
+    raw = plain_array(values)
+    if raw.ndim != 1:
+        raise InvalidComparisons(f"y must be one answer per comparison, got an array of shape {raw.shape}")
+    if raw.dtype.kind in "biuf":
+        return raw.astype(np.float64)
+    return np.array([_answer(value, row) for row, value in enumerate(raw.tolist())], dtype=np.float64)
+
+
+def _answer(value: Any, row: int) -> float:
+    if is_missing(value):
+        return np.nan
+    if isinstance(value, str) and value.strip().lower() == "tie":
+        return 0.5
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidComparisons(
+            f"y must be 0 or 1, but row {row} (counted from 0) is {value!r}; "
+            "code 1 when the first action was preferred, 0 when the second was"
+        ) from None
+
+
+def number_array(values: ArrayLike, name: str) -> FloatArray:
+    """A vector of floats."""
+    try:
+        numbers = np.asarray(plain_array(values), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidComparisons(f"{name} must be numbers; got {plain_array(values).dtype} values") from None
+    if numbers.ndim != 1:
+        raise InvalidComparisons(f"{name} must be one number per comparison, got shape {numbers.shape}")
+    return numbers
+
+
+def plain_array(values: Any) -> NDArray[Any]:
+    """A numpy array of what was given: a Series becomes its values, a list keeps its own objects."""
+    if isinstance(values, np.ndarray):
+        return values
+    if hasattr(values, "to_numpy"):
+        return np.asarray(values.to_numpy())
+    items = list(values)
+    kept = np.empty(len(items), dtype=object)
+    kept[:] = items
+    return kept
+
+
+def label_array(values: ArrayLike | Sequence[Hashable], name: str) -> LabelArray:
+    """One label per row, each as it was given (tuples stay tuples, 1 and "1" stay apart)."""
+    if isinstance(values, str):
+        raise InvalidComparisons(f"{name} must be one label per comparison, got the single text {values!r}")
+    labels = plain_array(values)
+    if labels.ndim != 1:
+        raise InvalidComparisons(f"{name} must be one label per comparison, got an array of shape {labels.shape}")
+    return labels
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, NaT or pandas' NA: all that is not equal to itself, or refuses to say."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA has no truth value; arrays are no labels
+        return type(value).__name__ == "NAType"
+
+
+def missing_labels(labels: LabelArray) -> BoolArray:
+    """Where a label is missing."""
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    if labels.dtype.kind in "mM":
+        return np.isnat(labels)
+    if labels.dtype.kind != "O":
+        return np.zeros(len(labels), dtype=bool)
+    return np.fromiter((is_missing(label) for label in labels), dtype=bool, count=len(labels))
+
+
+def distinct_labels(labels: LabelArray) -> tuple[LabelArray, IntArray]:
+    """The distinct labels and, for each row, which one it is.
+
+    Sorted where the labels can be compared, so that the order of rows does not matter; in order of appearance
+    where they cannot (a mix of types).
+    """
+    if labels.dtype.kind != "O":
+        distinct, codes = np.unique(labels, return_inverse=True)
+        return distinct, codes.astype(np.intp)
+    seen: dict[Hashable, int] = {}
+    try:
+        codes = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), dtype=np.intp, count=len(labels))
+    except TypeError:
+        bad = next(i for i, label in enumerate(labels) if getattr(label, "__hash__", None) is None)
+        raise InvalidComparisons(
+            f"the user in row {bad} (counted from 0) is a {type(labels[bad]).__name__}, which cannot be a label; "
+            "use text, numbers or tuples"
+        ) from None
+    names: list[Hashable] = list(seen)
+    try:
+        order = sorted(range(len(names)), key=names.__getitem__)  # type: ignore[arg-type]
+    except TypeError:
+        order = list(range(len(names)))
+    distinct = np.empty(len(names), dtype=object)
+    distinct[:] = [names[i] for i in order]
+    rank = np.empty(len(names), dtype=np.intp)
+    rank[order] = np.arange(len(names))
+    return distinct, rank[codes]

@@ -1,0 +1,150 @@
+"""How well each user's preference is known: information, width of the confidence set, radius.
+
+`coverage` says where the floor of a user's information comes from: measured on the user's own rows, or granted by
+the paper's item-regularity assumption and then growing with the count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from scipy.integrate import quad
+from scipy.linalg import eigh
+
+from prefkin.comparisons import BoolArray, FloatArray, Rows, UserRows
+from prefkin.errors import InvalidParameter
+from prefkin.progress import for_each
+
+__all__ = [
+    "KAPPA_UNIT_BALL",
+    "Coverage",
+    "ItemRegularity",
+    "Measured",
+    "confidence_width",
+    "information_matrix",
+    "least_eigenvalue",
+]
+
+KAPPA_UNIT_BALL = float(1.0 / (2.0 + np.e**2 + np.e**-2))
+"""κ: the least slope σ′ of the sigmoid when ‖θ‖ ≤ 1 and ‖φ‖ ≤ 1, so that |θᵀz| ≤ 2  [paper: kappa]."""
+
+
+def confidence_width(n: float, dim: int, *, ridge: float, kappa: float, failure: float) -> float:
+    """Width of the confidence ellipsoid after `n` comparisons, wrong with probability `failure`  [paper: CI, beta].
+
+        (√(λκ) + 2 √(d log(1 + 4κn / (λd)) + 2 log(1/failure))) / κ
+
+    CI_u and β̃_u use failure = δ / 2U, Lemma 1 uses δ, the proof of Theorem 2 uses δ / 2N.
+
+    >>> round(confidence_width(100, 5, ridge=1.0, kappa=KAPPA_UNIT_BALL, failure=0.05 / 2), 3)
+    85.197
+    """
+    noise = 2.0 * np.sqrt(dim * np.log1p(4.0 * kappa * n / (ridge * dim)) + 2.0 * np.log(1.0 / failure))
+    return float((np.sqrt(ridge * kappa) + noise) / kappa)
+
+
+def information_matrix(rows: Rows, *, ridge: float, kappa: float) -> FloatArray:
+    """M = (λ/κ) I + Σ w_i z_i z_iᵀ, shape (d, d)  [paper: M].
+
+    >>> rows = Rows(np.array([[1.0, 2.0]]), np.array([1.0]), np.array([1.0]))
+    >>> information_matrix(rows, ridge=1.0, kappa=0.5).tolist()
+    [[3.0, 2.0], [2.0, 6.0]]
+    """
+    M = gram(rows)
+    M[np.diag_indices_from(M)] += ridge / kappa
+    return M
+
+
+def gram(rows: Rows) -> FloatArray:
+    """Σ w_i z_i z_iᵀ, exactly symmetric."""
+    scaled = rows.Z * np.sqrt(rows.weights)[:, None]
+    product: FloatArray = scaled.T @ scaled
+    return product
+
+
+def least_eigenvalue(rows: Rows) -> float:
+    """Smallest eigenvalue of Σ w_i z_i z_iᵀ; with fewer rows than features it is 0 and nothing is computed."""
+    n, d = rows.Z.shape
+    if n < d:
+        return 0.0
+    return max(0.0, float(eigh(gram(rows), eigvals_only=True, subset_by_index=[0, 0], check_finite=False)[0]))
+
+
+class Coverage(Protocol):
+    """Where the information floor of each user comes from."""
+
+    def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None) -> FloatArray:
+        """A lower bound of λ_min(M_u) for each user, shape (U,)."""
+
+    def enough(self, users: UserRows, *, delta: float) -> BoolArray:
+        """Who has enough comparisons to be connected at all, shape (U,)."""
+
+
+class Measured:
+    """No assumption: each user's own smallest eigenvalue  [paper: CI]."""
+
+    def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None = None) -> FloatArray:
+        """λ_min(M_u)."""
+        least = for_each(
+            lambda user: least_eigenvalue(users.of(user)), range(len(users)), label="eigenvalues", n_jobs=n_jobs
+        )
+        return np.array(least) + ridge / kappa
+
+    def enough(self, users: UserRows, *, delta: float) -> BoolArray:  # noqa: ARG002
+        """Everybody."""
+        return np.ones(len(users), dtype=bool)
+
+
+@dataclass(frozen=True)
+class ItemRegularity:
+    """Data rich in every direction, so that information grows with the count  [paper: item regularity].
+
+    Parameters
+    ----------
+    lambda_a : smallest eigenvalue of E[z zᵀ] under the distribution the candidates come from.
+    sigma : sub-Gaussian scale of (θᵀz)² for unit θ.
+    set_size : S, the largest number of candidates a logged pair was chosen from.
+
+    >>> regular = ItemRegularity(lambda_a=0.2, sigma=0.1, set_size=2)
+    >>> round(regular.smoothed, 4)
+    0.049
+    >>> round(regular.n_min(n_users=10, dim=5, delta=0.05))
+    100301
+    """
+
+    lambda_a: float
+    sigma: float
+    set_size: int
+
+    def __post_init__(self) -> None:
+        for name in ("lambda_a", "sigma", "set_size"):
+            if not getattr(self, name) > 0:
+                raise InvalidParameter(f"ItemRegularity: {name} must be above 0; got {getattr(self, name)!r}")
+
+    @cached_property
+    def smoothed(self) -> float:
+        """λ̃_a = ∫₀^λ_a (1 − exp(−(λ_a − x)² / 2σ²))^S dx, by quadrature."""
+
+        def chance(x: float) -> float:
+            return float((-np.expm1(-((self.lambda_a - x) ** 2) / (2.0 * self.sigma**2))) ** self.set_size)
+
+        # the integrand falls to 0 over a few σ below λ_a: tell the quadrature where
+        bend = max(0.0, self.lambda_a - 8.0 * self.sigma)
+        parts = ((0.0, bend), (bend, self.lambda_a)) if bend else ((0.0, self.lambda_a),)
+        return sum(float(quad(chance, a, b, epsabs=0.0, epsrel=1e-12, limit=500)[0]) for a, b in parts)
+
+    def n_min(self, *, n_users: int, dim: int, delta: float) -> float:
+        """N_min = 16/λ̃_a² · log(8Ud / (λ̃_a² δ)): with fewer comparisons a user stays alone."""
+        square = self.smoothed**2
+        return float(16.0 / square * np.log(8.0 * n_users * dim / (square * delta)))
+
+    def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None = None) -> FloatArray:  # noqa: ARG002
+        """λ̃_a N_u / 2."""
+        return self.smoothed * users.counts / 2.0
+
+    def enough(self, users: UserRows, *, delta: float) -> BoolArray:
+        """N_u ≥ N_min."""
+        return users.counts >= self.n_min(n_users=len(users), dim=users.dim, delta=delta)

@@ -1,0 +1,121 @@
+"""Choosing the threshold γ̂: the paper's Appendix A, and by held-out likelihood  [paper: gamma choice]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from prefkin.comparisons import BoolArray, FloatArray, IntArray, Rows, UserRows
+from prefkin.graph import Graph
+from prefkin.likelihood import log_loss
+from prefkin.pooling import pool_estimates
+
+__all__ = ["by_held_out", "content_folds", "different_users", "gap_bounds", "overestimate", "underestimate"]
+
+JOINED_FRACTIONS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.17, 0.23, 0.3, 0.4, 0.55, 0.75, 1.0)
+
+
+def gap_bounds(graph: Graph, user: int) -> tuple[FloatArray, FloatArray]:
+    """Γ(u, v) and Γ̃(u, v): lower and upper bound on the true gap between a user and each other.
+
+        Γ = ‖θ̂_u − θ̂_v‖ − α (CI_u + CI_v),    Γ̃ = ‖θ̂_u − θ̂_v‖ + α (CI_u + CI_v)
+    """
+    distance, allowance = graph.distances(user), graph.allowances(user)
+    return distance - allowance, distance + allowance
+
+
+def different_users(graph: Graph, user: int) -> BoolArray:
+    """M(u): the others who certainly want something else, Γ(u, v) > 0."""
+    lower, _ = gap_bounds(graph, user)
+    different = lower > 0
+    different[user] = False
+    return different
+
+
+def underestimate(graph: Graph, user: int) -> float:
+    """γ̂ = min over M(u) of Γ(u, v), and 0 when M(u) is empty: little bias, few neighbours.
+
+    >>> theta, radius = np.array([[0.0], [1.0], [3.0]]), np.full(3, 0.125)
+    >>> points = Graph(theta, radius, np.zeros(3), 1.0, np.ones(3, bool))
+    >>> underestimate(points, 0), overestimate(points, 0)
+    (0.75, 1.25)
+    """
+    different = different_users(graph, user)
+    return float(gap_bounds(graph, user)[0][different].min()) if different.any() else 0.0
+
+
+def overestimate(graph: Graph, user: int) -> float:
+    """γ̂ = min over M(u) of Γ̃(u, v), and 0 when M(u) is empty: little noise, perhaps some bias."""
+    different = different_users(graph, user)
+    return float(gap_bounds(graph, user)[1][different].min()) if different.any() else 0.0
+
+
+def by_held_out(
+    users: UserRows, locate: Callable[[UserRows], Graph], *, ridge: float, folds: int = 3, n_jobs: int | None = None
+) -> float:
+    """One threshold for everybody: the one whose pooled estimates predict held-out answers best.
+
+    Radii shrink with data, so a threshold found on part of the rows would be too wide on all of them. What is
+    carried over is the fraction of pairs it joins: each fold tries the same fractions, the best is turned into a
+    threshold on all rows. "Nobody" and "everybody" are always among the candidates; ties go to fewer edges.
+    """
+    if len(users) == 1:
+        return 0.0
+    fold_of = content_folds(users, folds)
+    loss = np.zeros(len(JOINED_FRACTIONS))
+    for fold in range(folds):
+        train, test = _split(users, fold_of != fold)
+        points = locate(train)
+        known: dict[float, FloatArray] = {}
+        for i, fraction in enumerate(JOINED_FRACTIONS):
+            threshold = joining_threshold(points, fraction)
+            if threshold not in known:
+                graph = replace(points, gamma=np.full(len(points), threshold))
+                members = [graph.neighbours(user) for user in range(len(graph))]
+                known[threshold] = pool_estimates(train, members, points.theta, ridge=ridge, n_jobs=n_jobs)
+            loss[i] += sum(log_loss(known[threshold][user], test.of(user)) for user in range(len(users)))
+    best = int(np.argmin(loss.round(9)))
+    return joining_threshold(locate(users), JOINED_FRACTIONS[best])
+
+
+def joining_threshold(points: Graph, fraction: float) -> float:
+    """The smallest threshold that joins this fraction of the pairs of users who have enough comparisons."""
+    able = np.flatnonzero(points.enough)
+    needed = [points.distances(u)[able[i + 1 :]] + points.allowances(u)[able[i + 1 :]] for i, u in enumerate(able)]
+    pairs = np.sort(np.concatenate(needed)) if len(able) > 1 else np.empty(0)
+    joined = round(fraction * len(pairs))
+    if joined == 0:
+        return 0.0
+    upper = pairs[joined] if joined < len(pairs) else np.inf  # midway to the next pair, so that rounding cannot join it
+    return float(np.nextafter(pairs[-1], np.inf) if np.isinf(upper) else (pairs[joined - 1] + upper) / 2.0)
+
+
+def content_folds(users: UserRows, folds: int) -> IntArray:
+    """A fold for each row, decided by what the row says: neither the order of rows nor a seed matters.
+
+    Rows of one context stay together when contexts are known; otherwise each user's rows are spread evenly.
+    """
+    probe = np.cos(np.arange(1, users.dim + 1))
+    key = np.abs(users.rows.Z @ probe)  # the same for a pair and its mirror image
+    if users.contexts is not None:
+        largest = np.full(users.contexts.max() + 1, -np.inf)
+        np.maximum.at(largest, users.contexts, key)
+        return (np.argsort(np.argsort(largest, kind="stable"), kind="stable") % folds)[users.contexts]
+    fold_of = np.empty(len(key), dtype=np.intp)
+    for user in range(len(users)):
+        own = slice(users.starts[user], users.starts[user + 1])
+        fold_of[own] = np.argsort(np.argsort(key[own], kind="stable"), kind="stable") % folds
+    return fold_of
+
+
+def _split(users: UserRows, training: BoolArray) -> tuple[UserRows, UserRows]:
+    """Training and test rows; everybody stays, perhaps with no rows."""
+
+    def part(chosen: BoolArray) -> UserRows:
+        before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.intp)
+        rows = Rows(*(column[chosen] for column in users.rows))
+        return UserRows(rows, before[users.starts], users.labels)
+
+    return part(training), part(~training)

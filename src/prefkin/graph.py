@@ -1,0 +1,64 @@
+"""Who may be pooled with whom: the connection test, one row of the graph at a time.
+
+Neighbourhoods are one hop, not transitive: u may be pooled with v and v with w without u being pooled with w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from prefkin.comparisons import BoolArray, FloatArray, IntArray
+
+__all__ = ["Graph"]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Users as points with radii; edges are computed when asked for, never stored  [paper: connect].
+
+    >>> pair = Graph(np.array([[0.0], [1.0]]), np.array([0.1, 0.1]), np.array([1.3, 1.3]), 1.0, np.ones(2, bool))
+    >>> pair.neighbours(0).tolist()
+    [0, 1]
+    """
+
+    theta: FloatArray  # (U, d)
+    radius: FloatArray  # (U,)
+    gamma: FloatArray  # (U,) the threshold for each user's own neighbourhood
+    alpha: float
+    enough: BoolArray  # (U,) who has the comparisons that the coverage assumption asks for
+
+    def __len__(self) -> int:
+        return len(self.theta)
+
+    def distances(self, user: int) -> FloatArray:
+        """‖θ̂_u − θ̂_v‖ to every v."""
+        return np.linalg.norm(self.theta - self.theta[user], axis=1)
+
+    def allowances(self, user: int) -> FloatArray:
+        """α (CI_u + CI_v) for every v: what the radii take away from the threshold."""
+        return self.alpha * (self.radius[user] + self.radius)
+
+    def connected(self, user: int) -> BoolArray:
+        """‖θ̂_u − θ̂_v‖ < γ̂ − α (CI_u + CI_v) and enough comparisons on both sides; and always oneself."""
+        near = self.distances(user) < self.gamma[user] - self.allowances(user)
+        near &= self.enough[user] & self.enough
+        near[user] = True
+        return near
+
+    def neighbours(self, user: int) -> IntArray:
+        """V(u): positions of those connected with `user`, itself included."""
+        return np.flatnonzero(self.connected(user))
+
+    def first_edge(self) -> tuple[int, int] | None:
+        """The pair that the smallest threshold would join; None when nobody has enough comparisons."""
+        best, pair = np.inf, None
+        for user in np.flatnonzero(self.enough):
+            needed = self.distances(user) + self.allowances(user)
+            needed[~self.enough] = np.inf
+            needed[user] = np.inf
+            other = int(np.argmin(needed))
+            if needed[other] < best:
+                best, pair = float(needed[other]), (int(user), other)
+        return pair

@@ -1,0 +1,79 @@
+"""Work through many users: on several threads with one BLAS thread each, telling whoever wants to know.
+
+Each item is computed by one thread alone, so results do not depend on how many threads there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["for_each", "reporting", "single_threaded"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Listener = Callable[[str, int, int], None]
+
+_listener: ContextVar[Listener | None] = ContextVar("prefkin_listener", default=None)
+
+
+@contextmanager
+def reporting(listener: Listener) -> Iterator[None]:
+    """Call `listener(label, done, total)` as work inside the block goes on.
+
+    >>> seen = []
+    >>> with reporting(lambda label, done, total: seen.append((label, done, total))):
+    ...     squares = for_each(lambda x: x * x, [1, 2], label="squares")
+    >>> squares, seen[-1]
+    ([1, 4], ('squares', 2, 2))
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@cache
+def _blas() -> Any:
+    return ThreadpoolController()
+
+
+def single_threaded() -> Any:
+    """A context in which numpy and scipy use one thread, so that sums have one order."""
+    return _blas().limit(limits=1)
+
+
+def for_each(
+    work: Callable[[Item], Result], items: Sequence[Item], *, label: str, n_jobs: int | None = None
+) -> list[Result]:
+    """`[work(item) for item in items]`, on `n_jobs` threads (None or -1: one per core)."""
+    listener = _listener.get()
+    total = len(items)
+    workers = min(total, os.cpu_count() or 1 if n_jobs in (None, -1) else int(n_jobs or 1))
+    tell = listener if listener is not None else lambda _label, _done, _total: None
+    tell(label, 0, total)
+    with single_threaded():
+        if workers <= 1:
+            results = []
+            for done, item in enumerate(items, 1):
+                results.append(work(item))
+                tell(label, done, total)
+            return results
+        with ThreadPoolExecutor(workers) as pool:
+            futures = [pool.submit(work, item) for item in items]
+            try:
+                for done, future in enumerate(as_completed(futures), 1):
+                    future.result()
+                    tell(label, done, total)
+            except BaseException:  # an error or Ctrl-C: do not start what is still waiting
+                pool.shutdown(cancel_futures=True)
+                raise
+            return [future.result() for future in futures]
