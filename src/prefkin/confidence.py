@@ -79,8 +79,8 @@ class Coverage(Protocol):
     def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None) -> FloatArray:
         """A lower bound of λ_min(M_u) for each user, shape (U,)."""
 
-    def enough(self, users: UserRows, *, delta: float) -> BoolArray:
-        """Who has enough comparisons to be connected at all, shape (U,)."""
+    def enough(self, counts: FloatArray, *, n_users: int, dim: int, delta: float) -> BoolArray:
+        """Who of those with these numbers of comparisons may be connected at all."""
 
 
 class Measured:
@@ -93,9 +93,9 @@ class Measured:
         )
         return np.array(least) + ridge / kappa
 
-    def enough(self, users: UserRows, *, delta: float) -> BoolArray:  # noqa: ARG002
+    def enough(self, counts: FloatArray, *, n_users: int, dim: int, delta: float) -> BoolArray:  # noqa: ARG002
         """Everybody."""
-        return np.ones(len(users), dtype=bool)
+        return np.ones(len(counts), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,6 @@ class ItemRegularity:
         """λ̃_a N_u / 2."""
         return self.smoothed * users.counts / 2.0
 
-    def enough(self, users: UserRows, *, delta: float) -> BoolArray:
+    def enough(self, counts: FloatArray, *, n_users: int, dim: int, delta: float) -> BoolArray:
         """N_u ≥ N_min."""
-        return users.counts >= self.n_min(n_users=len(users), dim=users.dim, delta=delta)
+        return counts >= self.n_min(n_users=n_users, dim=dim, delta=delta)

@@ -1,0 +1,275 @@
+"""A²-Off-C²PL for one user (Algorithm 2): ask about a pair, hear the answer, know more.
+
+The session is a conversation: a simulation, the command line and a page can drive the same object, and its state can
+be written down after every answer.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Hashable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigvalsh
+from scipy.special import expit
+
+from prefkin.candidates import Candidates
+from prefkin.comparisons import FloatArray, IntArray, Rows
+from prefkin.confidence import gram, information_matrix
+from prefkin.errors import SessionError
+from prefkin.files import label_from_json, label_to_json, write_atomically
+from prefkin.likelihood import fit_preference
+from prefkin.queries import RULES, Pairs, Question, QueryRule, Situation, refuse_unknown_rule
+
+__all__ = ["ActiveSession"]
+
+STATE_VERSION = 1
+
+
+class ActiveSession:
+    """Questions for one user, starting from what the user's neighbours already answered.
+
+    Made by `model.session(user, candidates)`.
+
+    >>> import numpy as np
+    >>> from prefkin import Candidates, OffC2PL
+    >>> Z, y = np.array([[1.0, 0.0], [0.5, 0.1], [1.0, 0.1]]), [1, 1, 0]
+    >>> model = OffC2PL(gamma=0.0).fit(Z, y, users=["ann"] * 3)
+    >>> session = model.session("ann", Candidates([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]))
+    >>> question = session.ask()                       # the second feature is the one nobody covered
+    >>> (question.first, question.second)
+    (1, 2)
+    >>> session.tell(question, True)
+    >>> session.n_answers
+    1
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        candidates: Candidates,
+        *,
+        theta: FloatArray,
+        ridge: float,
+        kappa: float,
+        rule: str = "coverage",
+        repeat: bool = False,
+        rng: np.random.Generator | None = None,
+        user: Hashable = None,
+    ) -> None:
+        refuse_unknown_rule(rule)
+        if candidates.dim != rows.Z.shape[1]:
+            raise SessionError(f"the candidates have {candidates.dim} features, the model has {rows.Z.shape[1]}")
+        self.user, self.candidates, self.rule, self.repeat = user, candidates, rule, repeat
+        self.ridge, self.kappa = ridge, kappa
+        self.log: list[tuple[Question, bool | None]] = []  # None: skipped
+        self._offline = len(rows.y)
+        self._rows = rows
+        self._start = information_matrix(rows, ridge=ridge, kappa=kappa)
+        self._information = self._start.copy()
+        self._theta = np.array(theta, dtype=np.float64)
+        self._trail = np.zeros_like(self._theta)  # Σ_n θ̃ⁿ
+        self._closed = Pairs()
+        self._pending: Question | None = None
+        self._rng = rng if rng is not None else np.random.default_rng()
+        self._rule: QueryRule = RULES[rule](
+            Situation(candidates, self._start, self._hessian, lambda: self._theta, self._rng)
+        )
+
+    # -- the conversation ------------------------------------------------------------------------------------------
+
+    def ask(self) -> Question:
+        """The next question; the same one until it is answered or skipped  [paper: query]."""
+        if self._pending is None:
+            self._pending = self._rule.pick(self._closed)
+        if self._pending is None:
+            raise SessionError(
+                f"all pairs of the {len(self.candidates)} contexts have been asked; give more candidates, "
+                "or allow repeats with repeat=True"
+            )
+        return self._pending
+
+    def tell(self, question: Question, prefers_first: bool) -> None:
+        """Take an answer: True when the first action was preferred. Refits on all that is known  [paper: theta_n]."""
+        if prefers_first not in (True, False):
+            raise SessionError(f"an answer is True or False; got {prefers_first!r} (to pass, use skip)")
+        z = self._note(question, bool(prefers_first))
+        answers = Rows(z[None], np.array([float(prefers_first)]), np.ones(1))
+        self._rows = Rows(*(np.concatenate(both) for both in zip(self._rows, answers, strict=True)))
+        self._theta = fit_preference(self._rows, ridge=self.ridge, start=self._theta)
+        self._trail += self._theta
+
+    def skip(self, question: Question) -> None:
+        """No answer: nothing is learnt, and this pair is not asked again."""
+        self._check(question)
+        self._closed.add(question)
+        self.log.append((question, None))
+        self._pending = None
+
+    def plan(self, n: int) -> list[Question]:
+        """The next `n` questions, as asking one at a time would give them; fewer when pairs run out.
+
+        Only for rules that read no answers: the whole questionnaire is then known beforehand.
+        """
+        if self._rule.reads_answers:
+            raise SessionError(f"rule {self.rule!r} reads the answers, so its questions cannot be planned; ask() instead")
+        rule, closed = self._rule.copy(), Pairs()
+        for question, answer in self.log:
+            if answer is None or not self.repeat:
+                closed.add(question)
+        questions: list[Question] = []
+        pending = self._pending
+        while len(questions) < n:
+            question = pending if pending is not None else rule.pick(closed)
+            pending = None
+            if question is None:
+                break
+            questions.append(question)
+            if not self.repeat:
+                closed.add(question)
+            rule.heard(self.difference(question))
+        return questions
+
+    def difference(self, question: Question) -> FloatArray:
+        """z = φ(x, a) − φ(x, a′) of a question."""
+        actions = self.candidates.of(question.context)
+        return actions[question.first] - actions[question.second]
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def n_answers(self) -> int:
+        """N: answers heard so far, without those skipped."""
+        return len(self._rows.y) - self._offline
+
+    @property
+    def theta(self) -> FloatArray:
+        """θ̃ᴺ: the estimate from neighbours' rows and all answers  [paper: theta_n]."""
+        return self._theta.copy()
+
+    @property
+    def information(self) -> FloatArray:
+        """M̃ᴺ, shape (d, d)."""
+        return self._information.copy()
+
+    @property
+    def eigenvalues(self) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues of the information before the first question and now, each from the smallest."""
+        return eigvalsh(self._start), eigvalsh(self._information)
+
+    @property
+    def preference(self) -> FloatArray:
+        """θ̄: the last estimate weighted by d·λ_min(M̃ᴺ), every estimate on the way by 1  [paper: theta_bar]."""
+        n = self.n_answers
+        if n == 0:
+            return self.theta
+        weight = len(self._theta) * float(eigvalsh(self._information, subset_by_index=[0, 0])[0])
+        return (weight * self._theta + self._trail) / (weight + n)
+
+    def policy(self, candidates: Candidates | None = None) -> IntArray:
+        """The greedy action of θ̄ in each context: Algorithm 2's output."""
+        shown = self.candidates if candidates is None else candidates
+        return shown.argmax(shown.features @ self.preference)
+
+    # -- writing it down ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on later, as plain JSON values."""
+        return {
+            "prefkin_session": STATE_VERSION,
+            "user": label_to_json(self.user),
+            "rule": self.rule,
+            "repeat": self.repeat,
+            "log": [[q.context, q.first, q.second, answer] for q, answer in self.log],
+            "pending": self._pending and [self._pending.context, self._pending.first, self._pending.second],
+            "theta": self._theta.tolist(),
+            "trail": self._trail.tolist(),
+            "rng": self._rng.bit_generator.state,
+            "fingerprint": self._fingerprint,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the state as JSON; the file is replaced as a whole or not at all."""
+        write_atomically(Path(path), json.dumps(self.state()).encode())
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Bring a session that has heard nothing yet to a saved state."""
+        if self.log:
+            raise SessionError("this session has already begun; restore into a new one")
+        if state.get("prefkin_session") != STATE_VERSION:
+            raise SessionError(f"not a session state of version {STATE_VERSION}; it cannot be continued here")
+        if state["fingerprint"] != self._fingerprint:
+            raise SessionError("the saved session was about other candidates or other data; open it with the same ones")
+        answered: list[tuple[FloatArray, float]] = []
+        for context, first, second, answer in state["log"]:
+            question = Question(context, first, second)
+            if answer is None:
+                self.skip(question)
+            else:
+                answered.append((self._note(question, bool(answer)), float(answer)))
+        if answered:
+            Z, y = np.array([z for z, _ in answered]), np.array([answer for _, answer in answered])
+            added = Rows(Z, y, np.ones(len(y)))
+            self._rows = Rows(*(np.concatenate(both) for both in zip(self._rows, added, strict=True)))
+        self._theta, self._trail = np.array(state["theta"]), np.array(state["trail"])
+        self._rng.bit_generator.state = state["rng"]
+        self._pending = Question(*state["pending"]) if state["pending"] else None
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _fingerprint(self) -> int:
+        """Which data and candidates this session is about."""
+        offline = (part[: self._offline] for part in self._rows)
+        return _checksum(*offline, self.candidates.features, self.candidates.starts)
+
+    def _note(self, question: Question, answer: bool) -> FloatArray:
+        self._check(question)
+        z = self.difference(question)
+        self.log.append((question, answer))
+        if not self.repeat:
+            self._closed.add(question)
+        self._information += np.outer(z, z)
+        self._rule.heard(z)
+        self._pending = None
+        return z
+
+    def _check(self, question: Question) -> None:
+        x, i, j = question.context, question.first, question.second
+        if not (0 <= x < len(self.candidates) and i != j and 0 <= min(i, j) and max(i, j) < self.candidates.sizes[x]):
+            raise SessionError(f"{question} is not about two different actions of one of the candidates' contexts")
+        if question in self._closed:
+            raise SessionError(f"{question} has been answered or skipped already")
+
+    def _hessian(self) -> FloatArray:
+        p = expit(self._rows.Z @ self._theta)
+        H = gram(Rows(self._rows.Z, self._rows.y, self._rows.weights * p * (1.0 - p)))
+        H[np.diag_indices_from(H)] += self.ridge
+        return H
+
+
+def session_state(source: str | Path | dict[str, Any]) -> dict[str, Any]:
+    """A session's state from a file or as it is, with the user's label as it was given."""
+    if isinstance(source, dict):
+        state = dict(source)
+    else:
+        try:
+            state = json.loads(Path(source).read_text())
+        except FileNotFoundError:
+            raise SessionError(f"{source}: no such session file") from None
+        except (OSError, ValueError):
+            raise SessionError(f"{source}: not a session file, or a damaged one") from None
+    if not isinstance(state, dict) or "prefkin_session" not in state:
+        raise SessionError("this is not the state of a prefkin session")
+    return {**state, "user": label_from_json(state.get("user"))}
+
+
+def _checksum(*arrays: np.ndarray[Any, Any]) -> int:
+    value = 0
+    for array in arrays:
+        value = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).ravel(), value)
+    return value

@@ -1,0 +1,264 @@
+"""What every fitted model offers, whatever decided who is pooled with whom.
+
+A model is an estimate θ_u per user, the rows that shaped it, and how far it may be wrong. From these follow
+probabilities, policies, questions and files, so they are written once, here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from prefkin.active import ActiveSession, session_state
+from prefkin.candidates import Candidates
+from prefkin.comparisons import Comparisons, FloatArray, IntArray, LabelArray, Rows, UserRows
+from prefkin.confidence import information_matrix
+from prefkin.errors import InvalidComparisons, InvalidParameter
+from prefkin.policy import Policy, best_policy
+
+__all__ = ["Explanation", "FoldedIn", "PreferenceModel"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why two users are joined or not: numbers and one sentence."""
+
+    joined: bool
+    distance: float  # ‖θ̂_u − θ̂_v‖
+    margin: float  # what the connection test has to spare; negative: what it lacks
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedIn:
+    """A new user, placed among those already known."""
+
+    theta: FloatArray  # (d,) the estimate to use
+    neighbours: LabelArray  # labels of the fitted users whose data shape it
+    radius: float  # of own_theta
+    own_theta: FloatArray  # (d,) from the new user's rows alone
+
+
+class PreferenceModel(ClassifierMixin, BaseEstimator):
+    """Base of the estimators: a scikit-learn classifier of "the first one is preferred", with users as metadata."""
+
+    users_: LabelArray  # (U,)
+    own_theta_: FloatArray  # (U, d)
+    radius_: FloatArray  # (U,)
+    theta_: FloatArray  # (U, d)
+    classes_: LabelArray  # (2,)
+    n_features_in_: int
+    _users: UserRows
+
+    # -- what a method decides ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+        """Learn every user's preference."""
+
+    @abstractmethod
+    def _members(self, user: int) -> IntArray:
+        """Positions of the users whose rows shape this user's estimate."""
+
+    @abstractmethod
+    def _prior(self) -> tuple[float, float]:
+        """Ridge λ and slope κ of the information matrix."""
+
+    @abstractmethod
+    def width(self, user: Hashable) -> float:
+        """β̃_u: how far the estimate may be off, in the norm of `information(user)`."""
+
+    # -- reading what was learnt -------------------------------------------------------------------------------------
+
+    def neighbours(self, user: Hashable) -> LabelArray:
+        """Labels of the users whose data shape `user`'s estimate, itself included."""
+        return self.users_[self._members(self._index(user))]
+
+    def information(self, user: Hashable) -> FloatArray:
+        """M̃_u = (λ/κ) I + Σ z zᵀ over the neighbourhood's rows, shape (d, d); computed when asked for."""
+        ridge, kappa = self._prior()
+        return information_matrix(self._pooled_rows(user), ridge=ridge, kappa=kappa)
+
+    def decision_function(self, Z: ArrayLike, users: Any = None) -> FloatArray:
+        """θ_uᵀz for each row: positive when the first action is the one `users[i]` would prefer."""
+        check_is_fitted(self)
+        features = validate_data(self, Z, reset=False, dtype=np.float64)
+        if isinstance(users, str):
+            raise InvalidComparisons(f"users must be one label per row, got the single text {users!r}")
+        owner = self._owners(users, len(features))
+        margin: FloatArray = np.einsum("ij,ij->i", features, self.theta_[owner])
+        return margin
+
+    def predict_proba(self, Z: ArrayLike, users: Any = None) -> FloatArray:
+        """Probability of each answer, shape (n, 2); column 1: the first action is preferred."""
+        first = expit(self.decision_function(Z, users=users))
+        return np.column_stack([1.0 - first, first])
+
+    def predict(self, Z: ArrayLike, users: Any = None) -> LabelArray:
+        """The likelier answer for each row."""
+        prefers_first = self.decision_function(Z, users=users) > 0
+        return self.classes_[prefers_first.astype(np.intp)]
+
+    def score(self, X: ArrayLike, y: ArrayLike, users: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Share of answers predicted right."""
+        return float(accuracy_score(y, self.predict(X, users=users), sample_weight=sample_weight))
+
+    # -- acting on it ------------------------------------------------------------------------------------------------
+
+    def policy(
+        self,
+        user: Hashable,
+        candidates: Candidates,
+        pessimism: float = 1.0,
+        reference: ArrayLike | None = None,
+        scope: str = "policy",
+    ) -> Policy:
+        """The actions to recommend to `user`, and what they are worth at least.
+
+        Parameters
+        ----------
+        pessimism : scales β̃_u; 0 is the greedy policy, 1 the paper's
+        reference : w, the mean feature against which a policy is valued; 0 unless given. It matters: unlike the
+            paper says, other references give other policies.
+        scope : "policy" values a policy as a whole, as the paper does; "context" plays safe in each context alone
+        """
+        if not (np.isfinite(pessimism) and pessimism >= 0):
+            raise InvalidParameter(f"pessimism must be finite and at least 0; got {pessimism!r}")
+        w = None if reference is None else np.asarray(reference, dtype=np.float64)
+        theta = self.theta_[self._index(user)]
+        beta = pessimism * self.width(user) if pessimism else 0.0
+        return best_policy(candidates, theta, self.information(user), beta=beta, reference=w, scope=scope)
+
+    def session(
+        self,
+        user: Hashable,
+        candidates: Candidates,
+        rule: str = "coverage",
+        repeat: bool = False,
+        random_state: Any = None,
+    ) -> ActiveSession:
+        """Questions for `user`, warm-started from the neighbours' answers.
+
+        Parameters
+        ----------
+        rule : "coverage" (the paper's), "fisher" or "random"
+        repeat : may a pair that was answered be asked again?
+        random_state : seed or generator, for rule "random"
+        """
+        ridge, kappa = self._prior()
+        return ActiveSession(
+            self._pooled_rows(user),
+            candidates,
+            theta=self.theta_[self._index(user)],
+            ridge=ridge,
+            kappa=kappa,
+            rule=rule,
+            repeat=repeat,
+            rng=_generator(random_state),
+            user=user,
+        )
+
+    def resume_session(self, source: str | Path | dict[str, Any], candidates: Candidates) -> ActiveSession:
+        """A session saved with `session.save(path)` or `session.state()`, ready to go on."""
+        state = session_state(source)
+        session = self.session(state["user"], candidates, rule=state["rule"], repeat=state["repeat"])
+        session.restore(state)
+        return session
+
+    # -- data in -----------------------------------------------------------------------------------------------------
+
+    def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> UserRows:
+        """Check what `fit` was given, once; set what scikit-learn expects; return a copy sorted by user."""
+        if isinstance(Z, Comparisons):
+            if y is not None or users is not None or sample_weight is not None:
+                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+            data = Z
+            validate_data(self, data.Z, skip_check_array=True)
+            self.classes_ = np.array([0, 1])
+        else:
+            features = validate_data(self, Z, dtype=np.float64, ensure_all_finite=False)
+            answers, self.classes_ = _two_answers(y, self)
+            weights = None
+            if sample_weight is not None:
+                weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
+            owners = np.zeros(len(features), dtype=np.intp) if users is None else users
+            data = Comparisons.from_arrays(features, answers, owners, weights=weights)
+        return data.by_user()
+
+    def _index(self, user: Hashable) -> int:
+        check_is_fitted(self)
+        return self._users.index(user)
+
+    def _owners(self, users: Any, n: int) -> IntArray:
+        if users is None:
+            if len(self._users) > 1:
+                raise InvalidComparisons(
+                    f"the model knows {len(self._users)} users; say whose answers to predict with users=[...]"
+                )
+            return np.zeros(n, dtype=np.intp)
+        owner = self._users.indices(users)
+        if len(owner) != n:
+            raise InvalidComparisons(f"users has {len(owner)} labels for {n} rows; give one per row")
+        return owner
+
+    def _pooled_rows(self, user: Hashable) -> Rows:
+        return self._users.of_many(self._members(self._index(user)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _two_answers(y: Any, model: PreferenceModel) -> tuple[FloatArray, LabelArray]:
+    """Answers as 0 and 1, and the two labels they were given as, smaller first.
+
+    scikit-learn lets a classifier's two labels be anything; the larger one then means "the first is preferred".
+    """
+    if y is None:
+        raise ValueError(f"{type(model).__name__} requires y to be passed, but the target y is None")
+    given = column_or_1d(y, warn=True)
+    if given.dtype.kind == "f" and (given == 0.5).any() and np.isin(given, (0.0, 0.5, 1.0)).all():
+        return given, np.array([0, 1])  # ties: refused by row with the other checks
+    if given.dtype.kind == "f" and np.isnan(given).any() and np.isin(given[~np.isnan(given)], (0.0, 1.0)).all():
+        return given, np.array([0, 1])  # missing answers: likewise
+    check_classification_targets(given)
+    labels = np.unique(given)
+    if np.isin(labels, (0, 1)).all():
+        return given.astype(np.float64), np.array([0, 1]).astype(given.dtype)
+    if len(labels) != 2:
+        kind = "one class" if len(labels) == 1 else "multiclass"
+        raise InvalidComparisons(
+            f"Only binary classification is supported. The type of the target is {kind}: y holds "
+            f"{len(labels)} different answers ({', '.join(map(repr, labels[:4].tolist()))}...); code them 0 and 1"
+        )
+    return (given == labels[1]).astype(np.float64), labels
+
+
+def _generator(random_state: Any) -> np.random.Generator:
+    """scikit-learn's random_state (None, a seed, an old or new generator) as a numpy Generator."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(check_random_state(random_state).randint(2**31))
+    return np.random.default_rng(random_state)
+
+
+def one_per_user(values: Sequence[float] | FloatArray, n_users: int) -> FloatArray:
+    """A number for everybody, or one each."""
+    return np.broadcast_to(np.asarray(values, dtype=np.float64), (n_users,)).copy()

@@ -1,0 +1,355 @@
+"""Off-C²PL (Algorithm 1): the files above, called in order."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import asdict, replace
+from numbers import Real
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from prefkin.comparisons import Comparisons, FloatArray, IntArray, Rows, UserRows
+from prefkin.confidence import KAPPA_UNIT_BALL, Coverage, ItemRegularity, Measured, confidence_width
+from prefkin.errors import AssumptionWarning, InvalidParameter, ModelFileError, NoEdgeWarning
+from prefkin.files import label_from_json, label_to_json
+from prefkin.gamma import by_held_out, overestimate, underestimate
+from prefkin.graph import Graph
+from prefkin.likelihood import estimate_users, fit_preference
+from prefkin.model import Explanation, FoldedIn, PreferenceModel, one_per_user
+from prefkin.model_file import read_model_file, write_model_file
+from prefkin.pooling import pool_estimates
+
+__all__ = ["OffC2PL", "load"]
+
+LONGEST_DIFFERENCE = 2.0  # ‖z‖ when ‖φ‖ ≤ 1
+
+
+class OffC2PL(PreferenceModel):
+    """Offline connection-based clustering of preferences: Algorithm 1 of the paper, as printed.
+
+    Parameters
+    ----------
+    gamma : γ̂, the largest gap between two users who are still pooled: a number (0 pools nobody), "under" or "over"
+        (Appendix A, for each user), or "auto" (one number, by held-out likelihood; not in the paper)
+    alpha : caution of the connection test, at least 1
+    ridge : λ
+    kappa : κ, the least slope of the sigmoid over the margins that occur
+    delta : δ, the chance that the confidence statements are wrong
+    radius : "theory", the paper's CI_u
+    coverage : "measured", from λ_min(M_u); or an `ItemRegularity`
+    n_jobs : threads; None or -1 for all cores. The result does not depend on it.
+
+    Attributes
+    ----------
+    users_ : (U,) labels, in the order of the rows of the arrays below
+    own_theta_ : (U, d) θ̂_u from each user's own rows
+    radius_ : (U,) CI_u
+    gamma_ : (U,) the threshold used for each user
+    theta_ : (U, d) θ̃_u from the neighbourhood's rows
+    n_comparisons_ : (U,) N_u
+
+    >>> import numpy as np
+    >>> Z = np.array([[0.9, 0.1], [0.8, -0.2], [0.7, 0.3], [0.9, 0.0]])
+    >>> model = OffC2PL(gamma=np.inf).fit(Z, [1, 1, 1, 0], users=["ann", "ann", "bo", "bo"])
+    >>> model.neighbours("ann").tolist()
+    ['ann', 'bo']
+    >>> model.predict_proba(Z[:1], users=["ann"]).round(2).tolist()
+    [[0.38, 0.62]]
+    """
+
+    gamma_: FloatArray
+    n_comparisons_: FloatArray
+
+    def __init__(
+        self,
+        gamma: float | str = "auto",
+        *,
+        alpha: float = 1.0,
+        ridge: float = 1.0,
+        kappa: float = KAPPA_UNIT_BALL,
+        delta: float = 0.05,
+        radius: str = "theory",
+        coverage: str | Coverage = "measured",
+        n_jobs: int | None = None,
+    ) -> None:
+        self.gamma = gamma
+        self.alpha = alpha
+        self.ridge = ridge
+        self.kappa = kappa
+        self.delta = delta
+        self.radius = radius
+        self.coverage = coverage
+        self.n_jobs = n_jobs
+
+    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+        """Learn every user's preference from everybody's comparisons.
+
+        Parameters
+        ----------
+        Z : (n, d) feature differences φ(x, a) − φ(x, a′); or `Comparisons`, and then nothing else
+        y : (n,) 1 when a was preferred, 0 when a′ was
+        users : (n,) who answered; one user when not given
+        sample_weight : (n,) how often each row counts
+        """
+        self._check_parameters()
+        rows = self._read(Z, y, users, sample_weight)
+        points = self._locate(rows)  # line 2: θ̂_u and CI_u
+        graph = replace(points, gamma=self._thresholds(rows, points))
+        neighbourhoods = [graph.neighbours(user) for user in range(len(rows))]  # lines 4-7
+        pooled = pool_estimates(  # lines 9-11
+            rows, neighbourhoods, points.theta, ridge=self.ridge, n_jobs=self.n_jobs
+        )
+        self._users, self._graph = rows, graph
+        self.users_ = rows.labels
+        self.n_comparisons_ = rows.counts
+        self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
+        self._warn(neighbourhoods)
+        return self
+
+    # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
+
+    def _locate(self, rows: UserRows, n_users: int | None = None) -> Graph:
+        """Own estimates and radii of these users among `n_users`: the graph before any threshold is set."""
+        n_users = len(rows) if n_users is None else n_users
+        theta = estimate_users(rows, ridge=self.ridge, n_jobs=self.n_jobs)
+        floor = self._coverage().floor(rows, ridge=self.ridge, kappa=self.kappa, n_jobs=self.n_jobs)
+        width = np.array([self._width(n, rows.dim, n_users) for n in rows.counts])
+        with np.errstate(divide="ignore"):  # item regularity knows nothing about a user without comparisons
+            radius = width / np.sqrt(floor)
+        enough = self._coverage().enough(rows.counts, n_users=n_users, dim=rows.dim, delta=self.delta)
+        return Graph(theta, radius, np.zeros(len(rows)), self.alpha, enough)
+
+    def _width(self, n: float, dim: int, n_users: int) -> float:
+        failure = self.delta / (2 * n_users)
+        return confidence_width(n, dim, ridge=self.ridge, kappa=self.kappa, failure=failure)
+
+    def _thresholds(self, rows: UserRows, points: Graph) -> FloatArray:
+        everybody = range(len(points))
+        if self.gamma == "under":
+            return np.array([underestimate(points, user) for user in everybody])
+        if self.gamma == "over":
+            return np.array([overestimate(points, user) for user in everybody])
+        if self.gamma == "auto":
+            chosen = by_held_out(rows, self._locate, ridge=self.ridge, n_jobs=self.n_jobs)
+            return one_per_user(chosen, len(points))
+        return one_per_user(self.gamma, len(points))  # type: ignore[arg-type]
+
+    def _coverage(self) -> Coverage:
+        return Measured() if isinstance(self.coverage, str) else self.coverage
+
+    def _members(self, user: int) -> IntArray:
+        return self._graph.neighbours(user)
+
+    def _prior(self) -> tuple[float, float]:
+        return self.ridge, self.kappa
+
+    def width(self, user: Hashable) -> float:
+        """β̃_u, from the number of comparisons in the neighbourhood  [paper: beta]."""
+        pooled = float(self.n_comparisons_[self._members(self._index(user))].sum())
+        return self._width(pooled, self._users.dim, len(self._users))
+
+    # -- telling why -------------------------------------------------------------------------------------------------
+
+    def explain(self, user: Hashable, other: Hashable) -> Explanation:
+        """Why `other`'s comparisons are used for `user`, or not."""
+        u, v = self._index(user), self._index(other)
+        graph = self._graph
+        if u == v:
+            return Explanation(True, 0.0, np.inf, f"{user!r} always uses its own comparisons.")
+        distance, allowance = float(graph.distances(u)[v]), float(graph.allowances(u)[v])
+        margin = float(graph.gamma[u] - allowance - distance)
+        joined = bool(graph.connected(u)[v])
+        radii = f"radii {graph.radius[u]:.3g} and {graph.radius[v]:.3g}"
+        numbers = f"their estimates are {distance:.3g} apart, with {radii}, against a threshold of {graph.gamma[u]:.3g}"
+        if joined:
+            verdict = f"{user!r} uses the comparisons of {other!r}: {numbers}; {margin:.3g} to spare."
+        elif not (graph.enough[u] and graph.enough[v]):
+            verdict = f"{user!r} does not use {other!r}: too few comparisons for the item-regularity assumption."
+        else:
+            verdict = (
+                f"{user!r} does not use {other!r}: {numbers}; a threshold above {distance + allowance:.3g} would join them."
+            )
+        return Explanation(joined, distance, margin, verdict)
+
+    def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
+        """Place a new user by the same test, without refitting anybody.
+
+        The constants stay those of the fitted users (U, and γ̂ when it is one number).
+        """
+        new = Comparisons.from_arrays(Z, y, np.zeros(np.size(y), dtype=np.intp)).by_user()
+        if new.dim != self._users.dim:
+            raise InvalidParameter(f"the new user has {new.dim} features, the model has {self._users.dim}")
+        known, alone = self._graph, self._locate(new, n_users=len(self._users))
+        at = len(known)  # the newcomer's position behind everybody else
+        points = Graph(
+            np.vstack([known.theta, alone.theta]),
+            np.append(known.radius, alone.radius),
+            np.zeros(at + 1),
+            self.alpha,
+            np.append(known.enough, alone.enough),
+        )
+        choose = {"under": underestimate, "over": overestimate}.get(str(self.gamma))
+        threshold = float(known.gamma[0]) if choose is None else choose(points, at)
+        members = replace(points, gamma=one_per_user(threshold, at + 1)).neighbours(at)[:-1]
+        theta = alone.theta[0]
+        if len(members):
+            shared = self._users.of_many(members)
+            rows = Rows(*(np.concatenate(both) for both in zip(shared, new.rows, strict=True)))
+            theta = fit_preference(rows, ridge=self.ridge, start=theta)
+        return FoldedIn(theta, self.users_[members], float(alone.radius[0]), alone.theta[0])
+
+    # -- saying what is not as it should be ----------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        """One line for the first parameter outside its range."""
+
+        def number(name: str, allowed: str, inside: Callable[[float], bool]) -> None:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or not inside(float(value)):
+                raise InvalidParameter(f"{name} must be {allowed}; got {value!r}")
+
+        if isinstance(self.gamma, str):
+            if self.gamma not in ("under", "over", "auto"):
+                raise InvalidParameter(f"gamma must be a number, 'under', 'over' or 'auto'; got {self.gamma!r}")
+        else:
+            number("gamma", "at least 0, or 'under', 'over' or 'auto'", lambda x: x >= 0)
+        number("alpha", "a finite number of at least 1", lambda x: 1 <= x < np.inf)
+        number("ridge", "a finite number above 0", lambda x: 0 < x < np.inf)
+        number("kappa", "above 0 and at most 1/4, the largest slope of the sigmoid", lambda x: 0 < x <= 0.25)
+        number("delta", "between 0 and 1", lambda x: 0 < x < 1)
+        if self.radius != "theory":
+            raise InvalidParameter(f"radius must be 'theory'; got {self.radius!r}")
+        if isinstance(self.coverage, str) and self.coverage != "measured":
+            raise InvalidParameter(f"coverage must be 'measured' or an ItemRegularity; got {self.coverage!r}")
+
+    def _warn(self, neighbourhoods: list[IntArray]) -> None:
+        """What the user should know about this fit."""
+        longest = float(np.sqrt(np.einsum("ij,ij->i", self._users.rows.Z, self._users.rows.Z).max()))
+        if longest > LONGEST_DIFFERENCE * (1 + 1e-9):
+            warnings.warn(
+                f"feature differences reach norm {longest:.3g}, but the paper's constants assume at most 2 "
+                "(‖φ‖ ≤ 1): estimates stand, radii and widths are not guaranteed; "
+                f"divide the features by {longest / 2:.3g} to be inside",
+                AssumptionWarning,
+                stacklevel=3,
+            )
+        pooled = any(len(members) > 1 for members in neighbourhoods)
+        if len(neighbourhoods) > 1 and not pooled and (isinstance(self.gamma, str) or self.gamma > 0):
+            warnings.warn(self._what_an_edge_takes(), NoEdgeWarning, stacklevel=3)
+
+    def _what_an_edge_takes(self) -> str:
+        """Why nobody was connected, and which threshold, radius or number of comparisons would change that."""
+        graph, users = self._graph, self._users
+        now = f"(now {np.median(users.counts):.3g})"
+        pair = graph.first_edge()
+        if pair is None:
+            least = self._coverage().n_min(n_users=len(users), dim=users.dim, delta=self.delta)  # type: ignore[attr-defined]
+            return (
+                f"nobody is connected: item regularity asks for at least N_min = {least:.3g} comparisons from each "
+                f"user {now}; collect more, or use coverage='measured'"
+            )
+        u, v = pair
+        names = f"{self.users_[u]!r} and {self.users_[v]!r}"
+        distance, allowance = float(graph.distances(u)[v]), float(graph.allowances(u)[v])
+        if self.gamma == "auto":
+            return (
+                "nobody is connected: pooling did not predict held-out answers better than each user's own data; "
+                f"gamma above {distance + allowance:.3g} would join {names}, the nearest pair"
+            )
+        threshold = float(graph.gamma.max())
+        if isinstance(self.gamma, str) and threshold == 0:
+            reason = f"gamma={self.gamma!r} found no two users who certainly differ, so it set every threshold to 0"
+            threshold = max(float(graph.distances(user).max()) for user in range(len(graph)))
+        else:
+            reason = f"the threshold {threshold:.3g} is used up by the radii"
+        target = (threshold - distance) / (2 * self.alpha)
+        radius = (
+            f"or radii below {target:.3g} each (now {graph.radius[u]:.3g} and {graph.radius[v]:.3g})"
+            if target > 0
+            else f"(no radius helps: {names} are {distance:.3g} apart)"
+        )
+        return (
+            f"nobody is connected: {reason}. A first edge, between {names}, needs gamma above "
+            f"{distance + allowance:.3g}, {radius}, or about {self._comparisons_for(threshold):.2g} comparisons per "
+            f"user {now}; gamma='auto' chooses by held-out answers instead"
+        )
+
+    def _comparisons_for(self, threshold: float) -> float:
+        """Comparisons per user at which two equal users would be connected, if coverage goes on as it is.
+
+        Where a user has fewer rows than features the rate is taken from the mean eigenvalue, which is the best case.
+        """
+        users, prior = self._users, self.ridge / self.kappa
+        if isinstance(self.coverage, ItemRegularity):
+            rate, prior = self.coverage.smoothed / 2.0, 0.0
+        else:
+            floor = np.array([self._width(n, users.dim, len(users)) for n in users.counts]) / self.radius_
+            measured = np.median((floor**2 - prior) / users.counts)
+            squares = np.einsum("ij,ij->i", users.rows.Z, users.rows.Z)
+            spread = float(np.average(squares, weights=users.rows.weights)) / users.dim
+            rate = float(measured) if measured > 1e-9 * spread else spread
+        if threshold <= 0 or rate <= 0:
+            return np.inf
+
+        def allowance(n: float) -> float:
+            return 2 * self.alpha * self._width(n, users.dim, len(users)) / float(np.sqrt(prior + rate * n))
+
+        low, high = 0.0, 40.0  # of log n
+        while high - low > 1e-3:
+            middle = (low + high) / 2
+            low, high = (middle, high) if allowance(float(np.exp(middle))) >= threshold else (low, middle)
+        return float(np.exp(high))
+
+    # -- on disk -----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
+        self._index(self.users_[0])
+        about = {name: value for name, value in self.get_params(deep=False).items() if name != "coverage"}
+        about["coverage"] = self.coverage if isinstance(self.coverage, str) else asdict(self.coverage)
+        about["classes"] = [label_to_json(label) for label in self.classes_]
+        arrays = {
+            "own_theta": self.own_theta_,
+            "radius": self.radius_,
+            "gamma": self.gamma_,
+            "theta": self.theta_,
+            "enough": self._graph.enough,
+            "starts": self._users.starts,
+            "Z": self._users.rows.Z,
+            "y": self._users.rows.y,
+            "weights": self._users.rows.weights,
+        }
+        write_model_file(path, "OffC2PL", about, self.users_, arrays)
+
+    @classmethod
+    def _from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> OffC2PL:
+        classes = np.array([label_from_json(label) for label in about.pop("classes")])
+        if isinstance(about["coverage"], dict):
+            about["coverage"] = ItemRegularity(**about["coverage"])
+        model = cls(**about)
+        rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
+        model._users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
+        model._graph = Graph(arrays["own_theta"], arrays["radius"], arrays["gamma"], model.alpha, arrays["enough"])
+        model.users_, model.n_comparisons_, model.classes_ = labels, model._users.counts, classes
+        model.own_theta_, model.radius_, model.gamma_ = arrays["own_theta"], arrays["radius"], arrays["gamma"]
+        model.theta_, model.n_features_in_ = arrays["theta"], rows.Z.shape[1]
+        return model
+
+
+def load(path: str | Path) -> OffC2PL:
+    """A model written by `model.save(path)`, or the one in a folder written by `prefkin fit --out`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     OffC2PL(gamma=0.0).fit([[0.5], [1.0]], [1, 0], users=["ann", "bo"]).save(f"{folder}/kin")
+    ...     load(f"{folder}/kin").users_.tolist()
+    ['ann', 'bo']
+    """
+    kind, about, labels, arrays = read_model_file(path)
+    if kind != "OffC2PL":
+        raise ModelFileError(f"{path}: holds a model of kind {kind!r}, which this prefkin does not know")
+    return OffC2PL._from_file(about, labels, arrays)

@@ -1,0 +1,246 @@
+"""Which pair to ask about next. A rule looks at the candidates as actions per context, never at a list of all pairs.
+
+| rule     | the next pair maximises                               | reads answers |
+|----------|-------------------------------------------------------|---------------|
+| coverage | ‖z‖_{M⁻¹}: the paper's rule  [paper: query]           | no            |
+| fisher   | σ′(θᵀz) zᵀH⁻¹z, H the Hessian at the current estimate | yes           |
+| random   | nothing: uniform over the pairs not asked yet         | no            |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit
+
+from prefkin.candidates import Candidates
+from prefkin.comparisons import FloatArray, IntArray
+from prefkin.errors import SessionError
+
+__all__ = ["RULES", "Coverage", "Fisher", "Pairs", "Question", "QueryRule", "Random", "Situation", "widest_pair"]
+
+ROWS_AT_ONCE = 512  # a context with more actions is searched block by block, in memory linear in its actions
+
+
+@dataclass(frozen=True)
+class Question:
+    """In context number `context`, which is better: action number `first` or `second`?
+
+    >>> Question(context=3, first=0, second=2)
+    Question(context=3, first=0, second=2)
+    """
+
+    context: int
+    first: int
+    second: int
+    score: float = field(default=np.nan, compare=False, repr=False)  # what the rule maximised
+
+
+class Pairs:
+    """The pairs of each context that must not be asked (again)."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, set[tuple[int, int]]] = {}
+
+    def add(self, question: Question) -> None:
+        """Close a pair, whichever side comes first."""
+        pair = min(question.first, question.second), max(question.first, question.second)
+        self._of.setdefault(question.context, set()).add(pair)
+
+    def __contains__(self, question: Question) -> bool:
+        pair = min(question.first, question.second), max(question.first, question.second)
+        return pair in self._of.get(question.context, ())
+
+    def of(self, context: int) -> set[tuple[int, int]]:
+        """Closed pairs of one context, smaller position first."""
+        return self._of.get(context, set())
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """What a rule may look at when it starts."""
+
+    candidates: Candidates
+    information: FloatArray  # (d, d) M̃
+    hessian: Callable[[], FloatArray]  # (d, d) at the current estimate
+    theta: Callable[[], FloatArray]  # (d,) the current estimate
+    rng: np.random.Generator
+
+
+class QueryRule(Protocol):
+    """Chooses questions; `heard` tells it which differences have been asked about."""
+
+    reads_answers: ClassVar[bool]
+
+    def __init__(self, situation: Situation) -> None: ...
+
+    def pick(self, closed: Pairs) -> Question | None:
+        """The next question, or None when no pair is left."""
+
+    def heard(self, z: FloatArray) -> None:
+        """An answer about difference `z` has come in."""
+
+    def copy(self) -> Self:
+        """A rule that goes on from here without changing this one."""
+
+
+class Coverage:
+    """The pair that lies where the information matrix is weakest.
+
+    Adding rows to M only lowers ‖z‖_{M⁻¹}, so the best score a context had in an earlier round bounds the one it has
+    now: contexts are scored again only while such a bound is the largest. The choice is exact.
+    """
+
+    reads_answers: ClassVar[bool] = False
+
+    def __init__(self, situation: Situation) -> None:
+        self.candidates = situation.candidates
+        self.inverse: FloatArray = cho_solve(cho_factor(situation.information), np.eye(self.candidates.dim))
+        n_contexts = len(self.candidates)
+        self.bound = np.full(n_contexts, np.inf)
+        self.pair: IntArray = np.zeros((n_contexts, 2), dtype=np.intp)
+        self.fresh = np.zeros(n_contexts, dtype=bool)
+        self.scored = 0  # contexts scored so far: the work done
+
+    def copy(self) -> Self:
+        """An independent copy of the matrices and bounds; the candidates are shared."""
+        other = deepcopy(self, {id(self.candidates): self.candidates})
+        return other
+
+    def pick(self, closed: Pairs) -> Question | None:
+        """Score stale contexts in the order of their bounds until a fresh one leads."""
+        while True:
+            x = int(np.argmax(self.bound))
+            if self.bound[x] == -np.inf:
+                return None
+            i, j = int(self.pair[x, 0]), int(self.pair[x, 1])
+            question = Question(x, i, j, float(np.sqrt(max(self.bound[x], 0.0))))
+            if self.fresh[x] and question not in closed:
+                return question
+            score, i, j = widest_pair(self.candidates.of(x), self.inverse, closed.of(x))
+            self.bound[x], self.pair[x], self.fresh[x] = score, (i, j), True
+            self.scored += 1
+
+    def heard(self, z: FloatArray) -> None:
+        """M ← M + zzᵀ, on its inverse (Sherman-Morrison)."""
+        image = self.inverse @ z
+        self.inverse -= np.outer(image, image / (1.0 + float(z @ image)))
+        self.fresh[:] = False
+
+
+class Fisher:
+    """The pair whose answer carries most Fisher information about what is least known."""
+
+    reads_answers: ClassVar[bool] = True
+
+    def __init__(self, situation: Situation) -> None:
+        self.situation = situation
+
+    def copy(self) -> Self:
+        """It has no state of its own."""
+        return type(self)(self.situation)
+
+    def pick(self, closed: Pairs) -> Question | None:
+        """Score every context at the current estimate."""
+        candidates, theta = self.situation.candidates, self.situation.theta()
+        inverse = cho_solve(cho_factor(self.situation.hessian()), np.eye(candidates.dim))
+        best = Question(-1, -1, -1, -np.inf)
+        for x in range(len(candidates)):
+            score, i, j = widest_pair(candidates.of(x), inverse, closed.of(x), theta)
+            if score > best.score:
+                best = Question(x, i, j, score)
+        return best if best.context >= 0 else None
+
+    def heard(self, z: FloatArray) -> None:
+        """Nothing to keep: estimate and Hessian come from the session."""
+
+
+class Random:
+    """Any pair, each with the same chance."""
+
+    reads_answers: ClassVar[bool] = False
+
+    def __init__(self, situation: Situation) -> None:
+        self.candidates, self.rng = situation.candidates, situation.rng
+
+    def copy(self) -> Self:
+        """With a generator that will draw the same numbers."""
+        return deepcopy(self, {id(self.candidates): self.candidates})
+
+    def pick(self, closed: Pairs) -> Question | None:
+        """Draw a context by the number of its open pairs, then one of them."""
+        sizes = self.candidates.sizes
+        left = sizes * (sizes - 1) // 2 - np.array([len(closed.of(x)) for x in range(len(self.candidates))])
+        if left.sum() == 0:
+            return None
+        x = int(np.searchsorted(np.cumsum(left), self.rng.integers(left.sum()), side="right"))
+        while True:
+            i, j = sorted(self.rng.choice(sizes[x], size=2, replace=False).tolist())
+            if (i, j) not in closed.of(x):
+                return Question(x, i, j)
+
+    def heard(self, z: FloatArray) -> None:
+        """Nothing to keep."""
+
+
+RULES: dict[str, type[QueryRule]] = {"coverage": Coverage, "fisher": Fisher, "random": Random}
+
+
+def widest_pair(
+    features: FloatArray, inverse: FloatArray, closed: set[tuple[int, int]], theta: FloatArray | None = None
+) -> tuple[float, int, int]:
+    """The open pair i < j of rows with the largest zᵀ P z (times σ′(θᵀz) when θ is given), and that score.
+
+    Scores come from one product with P and inner products of rows. Rows are visited from the outermost inwards, in
+    blocks, and the search ends when two rows cannot be far enough apart any more: memory stays linear in the rows.
+
+    >>> widest_pair(np.array([[0.0], [3.0], [1.0]]), np.eye(1), {(0, 1)})
+    (4.0, 1, 2)
+    """
+    centred = features - features.mean(axis=0)
+    image = centred @ inverse
+    square = np.einsum("ij,ij->i", image, centred)
+    reach = np.sqrt(np.maximum(square, 0.0))
+    reward = None if theta is None else centred @ theta
+    order = np.argsort(-reach, kind="stable")
+    # pairs closer than rounding error are the same action twice: nothing to ask
+    best, pair = 1e-12 * float(square.max(initial=0.0)), (-1, -1)
+    for at in range(0, len(order), ROWS_AT_ONCE):
+        rows = order[at : at + ROWS_AT_ONCE]
+        others = order[at:]
+        cap = 1.0 if theta is None else 0.25  # σ′ is at most 1/4
+        others = others[cap * (reach[others] + reach[rows[0]]) ** 2 >= best]
+        if len(others) < 2:
+            break
+        for start in range(0, len(others), ROWS_AT_ONCE):
+            some = others[start : start + ROWS_AT_ONCE]
+            score = square[rows][:, None] + square[some] - 2.0 * (image[rows] @ centred[some].T)
+            if reward is not None:
+                chance = expit(reward[rows][:, None] - reward[some])
+                score *= chance * (1.0 - chance)
+            score[rows[:, None] == some] = -np.inf
+            if closed:
+                place = {int(row): k for k, row in enumerate(rows)}
+                other_place = {int(row): k for k, row in enumerate(some)}
+                for one, other in (*closed, *((b, a) for a, b in closed)):
+                    if one in place and other in other_place:
+                        score[place[one], other_place[other]] = -np.inf
+            top = float(score.max(initial=-np.inf))
+            if top < best:
+                continue
+            for i, j in np.argwhere(score == top):
+                found = int(min(rows[i], some[j])), int(max(rows[i], some[j]))
+                if top > best or pair == (-1, -1) or found < pair:
+                    best, pair = top, found
+    return (best, *pair) if pair != (-1, -1) else (-np.inf, -1, -1)
+
+
+def refuse_unknown_rule(rule: str) -> None:
+    """One line for a rule that does not exist."""
+    if rule not in RULES:
+        raise SessionError(f"rule must be one of {', '.join(RULES)}; got {rule!r}")
