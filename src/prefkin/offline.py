@@ -58,7 +58,7 @@ class OffC2PL(PreferenceModel):
     >>> model.neighbours("ann").tolist()
     ['ann', 'bo']
     >>> model.predict_proba(Z[:1], users=["ann"]).round(2).tolist()
-    [[0.38, 0.62]]
+    [[0.4, 0.6]]
     """
 
     gamma_: FloatArray
@@ -253,7 +253,8 @@ class OffC2PL(PreferenceModel):
                 f"user {now}; collect more, or use coverage='measured'"
             )
         u, v = pair
-        names = f"{self.users_[u]!r} and {self.users_[v]!r}"
+        one, other = self.users_[[u, v]].tolist()
+        names = f"{one!r} and {other!r}"
         distance, allowance = float(graph.distances(u)[v]), float(graph.allowances(u)[v])
         if self.gamma == "auto":
             return (
@@ -267,14 +268,14 @@ class OffC2PL(PreferenceModel):
         else:
             reason = f"the threshold {threshold:.3g} is used up by the radii"
         target = (threshold - distance) / (2 * self.alpha)
-        radius = (
+        radii = (
             f"or radii below {target:.3g} each (now {graph.radius[u]:.3g} and {graph.radius[v]:.3g})"
             if target > 0
-            else f"(no radius helps: {names} are {distance:.3g} apart)"
+            else f"or estimates nearer to each other than now ({distance:.3g} apart, which no radius makes up for)"
         )
         return (
             f"nobody is connected: {reason}. A first edge, between {names}, needs gamma above "
-            f"{distance + allowance:.3g}, {radius}, or about {self._comparisons_for(threshold):.2g} comparisons per "
+            f"{distance + allowance:.3g}, {radii}, or about {self._comparisons_for(threshold):.2g} comparisons per "
             f"user {now}; gamma='auto' chooses by held-out answers instead"
         )
 

@@ -1,0 +1,1 @@
+"""The command line: read, call the library, show. No mathematics here."""

@@ -1,0 +1,37 @@
+"""`prefkin audit FILE`: what is wrong or thin in the data, before any fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from prefkin.audit import audit as audit_data
+from prefkin.cli.console import comparisons_from, out
+
+
+def audit(
+    file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
+    mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
+    items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
+    drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
+    as_json: bool = typer.Option(False, "--json", help="Print findings as JSON."),
+) -> None:
+    """What is wrong or thin in the data, before any fit."""
+    data = comparisons_from(file, mapping, items, drop)
+    findings = audit_data(data)
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        return
+    sizes = np.bincount(data.who)
+    out.print(f"[bold]{len(data):,}[/] comparisons by [bold]{len(sizes):,}[/] users, {data.dim} features")
+    out.print(f"per user: {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}")
+    colours = {"problem": "red", "thin": "yellow", "note": "cyan"}
+    for finding in findings:
+        out.print(f"[{colours[finding.level]}]{finding.level:8}[/]", end="")
+        out.print(f"{finding.what}; {finding.remedy}", markup=False)
+    if not findings:
+        out.print("[green]nothing to complain about[/]")

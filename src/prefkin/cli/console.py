@@ -1,0 +1,89 @@
+"""What the commands share: the console, progress bars, reading arguments, writing a folder."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from prefkin.comparisons import Comparisons
+from prefkin.errors import InvalidParameter, PrefkinWarning, UnknownUser
+from prefkin.files import read_comparisons, write_atomically
+from prefkin.progress import reporting
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """Show progress bars on stderr while the library works, and print its warnings as one line each."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with (
+        Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always", PrefkinWarning)
+        tasks: dict[str, Any] = {}
+
+        def show(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = progress.add_task(label, total=total)
+            progress.update(tasks[label], completed=done, total=total)
+
+        with reporting(show):
+            yield
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        err.print(f"[yellow]note[/]: {message}", markup=True)
+
+
+def column_map(pairs: list[str]) -> dict[str, str]:
+    """`--map user=worker` as a mapping."""
+    mapping = {}
+    for pair in pairs:
+        ours, equals, theirs = pair.partition("=")
+        if not (ours and equals and theirs):
+            raise InvalidParameter(f"--map takes OURS=THEIRS, for example user=worker; got {pair!r}")
+        mapping[ours] = theirs
+    return mapping
+
+
+def comparisons_from(file: Path, mapping: list[str], items: Path | None, drop: list[str]) -> Comparisons:
+    """Read a comparisons file and say what was left out."""
+    data = read_comparisons(file, column_map(mapping), items=items, drop=tuple(drop))
+    for reason, count in data.dropped.items():
+        err.print(f"note: left out {count} rows ({reason})")
+    return data
+
+
+def find_user(labels: list[Any], wanted: str) -> Any:
+    """The label that reads as `wanted` on the command line."""
+    found = [label for label in labels if str(label) == wanted]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnknownUser(f"{len(found)} users read as {wanted!r} ({', '.join(map(repr, found))}); use the library")
+    known = ", ".join(str(label) for label in labels[:8]) + (", ..." if len(labels) > 8 else "")
+    raise UnknownUser(f"--user {wanted!r} is not among the {len(labels)} fitted users: {known}")
+
+
+def table(*headings: str, title: str | None = None) -> Table:
+    """A plain table; the first column to the left, numbers to the right."""
+    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, heading in enumerate(headings):
+        grid.add_column(heading, justify="left" if i == 0 else "right", header_style="dim")
+    return grid
+
+
+def write_folder(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write finished files, each as a whole."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidParameter(f"--out {folder}: there is a file of that name; give a folder")
+    for name, content in contents.items():
+        write_atomically(folder / name, content)

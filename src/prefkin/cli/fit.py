@@ -1,0 +1,169 @@
+"""`prefkin fit FILE --out DIR`: fit, print a summary a person can act on, save the model and pictures."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from prefkin.candidates import Candidates
+from prefkin.cli.console import comparisons_from, err, out, table, working, write_folder
+from prefkin.comparisons import Comparisons
+from prefkin.confidence import KAPPA_UNIT_BALL, ItemRegularity
+from prefkin.errors import InvalidParameter
+from prefkin.model_file import MODEL_FILE
+from prefkin.offline import OffC2PL
+
+QUESTIONS_SHOWN = 20
+PAIRS_CONSIDERED = 2000
+
+
+def fit(
+    file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
+    out_dir: Path = typer.Option(..., "--out", help="Folder for the model, the summary and the pictures."),
+    mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
+    items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
+    drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
+    gamma: str = typer.Option("auto", help="Threshold: a number, under, over, or auto."),
+    alpha: float = typer.Option(1.0, help="Caution of the connection test, at least 1."),
+    ridge: float = typer.Option(1.0, help="Regularisation (lambda)."),
+    kappa: float = typer.Option(KAPPA_UNIT_BALL, help="Least slope of the sigmoid."),
+    delta: float = typer.Option(0.05, help="Chance that confidence statements are wrong."),
+    regularity: str | None = typer.Option(
+        None, metavar="LAMBDA_A,SIGMA,SET_SIZE", help="Assume item regularity instead of measuring coverage."
+    ),
+    pictures: bool = typer.Option(True, help="Draw pictures (needs matplotlib)."),
+) -> None:
+    """Fit, print a summary, save the model and pictures."""
+    model = OffC2PL(
+        gamma if gamma in ("auto", "under", "over") else _number("--gamma", gamma),
+        alpha=alpha,
+        ridge=ridge,
+        kappa=kappa,
+        delta=delta,
+        coverage="measured" if regularity is None else _regularity(regularity),
+    )
+    data = comparisons_from(file, mapping, items, drop)
+    with working():
+        model.fit(data)
+    print_summary(model)
+    contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(summary(model), indent=2).encode()}
+    if pictures:
+        contents |= _pictures(model, data)
+    write_folder(out_dir, contents)
+    out.print(f"\nwritten to {out_dir}: {', '.join(contents)}")
+
+
+def summary(model: OffC2PL) -> dict[str, Any]:
+    """The fit in plain numbers, one entry per user."""
+    members = [model.neighbours(user).tolist() for user in model.users_.tolist()]
+    return {
+        "users": len(model.users_),
+        "features": model.n_features_in_,
+        "comparisons": float(model.n_comparisons_.sum()),
+        "alone": sum(len(m) == 1 for m in members),
+        "per_user": [
+            {
+                "user": str(user),
+                "comparisons": float(model.n_comparisons_[u]),
+                "pooled_comparisons": float(model.n_comparisons_[model._members(u)].sum()),
+                "neighbours": [str(v) for v in members[u] if v != user],
+                "gamma": float(model.gamma_[u]),
+                "radius": float(model.radius_[u]),
+                "moved": float(np.linalg.norm(model.theta_[u] - model.own_theta_[u])),
+            }
+            for u, user in enumerate(model.users_.tolist())
+        ],
+    }
+
+
+def print_summary(model: OffC2PL) -> None:
+    """Who shares with whom, who gained most, who stands alone, what to do."""
+    facts = summary(model)
+    people = facts["per_user"]
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for person in people:
+        groups.setdefault(tuple(sorted([person["user"], *person["neighbours"]])), []).append(person)
+    shared = [person for person in people if person["neighbours"]]
+    out.print(
+        f"[bold]{facts['users']}[/] users, {facts['comparisons']:,.0f} comparisons, {facts['features']} features: "
+        f"[bold]{len(shared)}[/] share comparisons, [bold]{facts['alone']}[/] stand alone"
+    )
+    if not shared:
+        out.print("each user's estimate rests on their own comparisons alone")
+        return
+    grid = table("neighbourhood", "used by", "comparisons", "was alone", "moved", title="\nlargest neighbourhoods")
+    for names, owners in sorted(groups.items(), key=lambda entry: -len(entry[0]))[:8]:
+        if len(names) > 1:
+            shown = ", ".join(names[:6]) + (f", ... ({len(names)})" if len(names) > 6 else "")
+            grid.add_row(
+                shown,
+                str(len(owners)),
+                f"{owners[0]['pooled_comparisons']:,.0f}",
+                f"{np.median([p['comparisons'] for p in owners]):,.0f}",
+                f"{np.median([p['moved'] for p in owners]):.2g}",
+            )
+    out.print(grid)
+    alone = [person["user"] for person in people if not person["neighbours"]]
+    if alone:
+        out.print(f"\nalone: {', '.join(alone[:12])}{', ...' if len(alone) > 12 else ''}")
+    out.print("why two users are joined or not: prefkin.load(DIR).explain(user, other)")
+
+
+def logged_pairs(data: Comparisons) -> Candidates:
+    """Questions that could be asked with nothing but the log: each logged pair is a context of its own."""
+    rows = np.unique(np.linspace(0, len(data) - 1, min(len(data), PAIRS_CONSIDERED)).astype(int))
+    differences = data.Z[rows]
+    return Candidates(np.stack([differences, np.zeros_like(differences)], axis=1))
+
+
+def _pictures(model: OffC2PL, data: Comparisons) -> dict[str, bytes]:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        err.print("note: no pictures, matplotlib is not installed (pip install 'prefkin[plots]')")
+        return {}
+    from prefkin.plots import as_png, plot_eigenvalues, plot_estimates, plot_users
+
+    moved = np.linalg.norm(model.theta_ - model.own_theta_, axis=1)
+    u = int(np.argmax(moved)) if moved.any() else int(np.argmax(model.radius_))
+    user = model.users_.tolist()[u]
+    session = model.session(user, logged_pairs(data))
+    after = session.information
+    for question in session.plan(QUESTIONS_SHOWN):
+        z = session.difference(question)
+        after += np.outer(z, z)
+    before, _ = session.eigenvalues
+    return {
+        "users.png": as_png(plot_users(model)),
+        "estimates.png": as_png(plot_estimates(model, user, data.feature_names)),
+        "eigenvalues.png": as_png(plot_eigenvalues(before, np.linalg.eigvalsh(after))),
+    }
+
+
+def _model_bytes(model: OffC2PL) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / MODEL_FILE
+        model.save(path)
+        return path.read_bytes()
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidParameter(f"{option} takes a number, under, over or auto; got {text!r}") from None
+
+
+def _regularity(text: str) -> ItemRegularity:
+    try:
+        lambda_a, sigma, set_size = text.split(",")
+        return ItemRegularity(float(lambda_a), float(sigma), int(set_size))
+    except ValueError as error:
+        if isinstance(error, InvalidParameter):
+            raise
+        raise InvalidParameter(f"--regularity takes LAMBDA_A,SIGMA,SET_SIZE, for example 0.1,0.05,2; got {text!r}") from None
