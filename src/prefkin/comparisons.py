@@ -272,9 +272,9 @@ def _refuse_bad_rows(
     Z: FloatArray, answers: FloatArray, owners: LabelArray, weights: FloatArray, keep: BoolArray
 ) -> None:
     """Name the first offending row of the first kind of fault, and the remedy."""
-    drop_missing = "drop such rows with drop='missing'"
+    drop_missing = "drop such rows with drop='missing' (on the command line: --drop missing)"
     faults = (
-        (answers == 0.5, "y must be 0 or 1, but {row} is a tie", "the model has no ties: drop them with drop='ties'"),
+        (answers == 0.5, "y must be 0 or 1, but {row} is a tie", "the model has no ties: drop them with drop='ties' (on the command line: --drop ties)"),
         (np.isnan(answers), "y is missing in {row}", drop_missing),
         (
             (answers != 0) & (answers != 1),

@@ -226,6 +226,8 @@ def _frame(source: Any) -> Any:
 def _npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     if not path.is_file():
         raise InvalidTable("no such file")
+    if not zipfile.is_zipfile(path):
+        raise InvalidTable("not a readable .npz file")
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}

@@ -42,7 +42,8 @@ class Graph:
 
     def connected(self, user: int) -> BoolArray:
         """‖θ̂_u − θ̂_v‖ < γ̂ − α (CI_u + CI_v) and enough comparisons on both sides; and always oneself."""
-        near = self.distances(user) < self.gamma[user] - self.allowances(user)
+        # written as a sum: the "over" threshold of Appendix A is such a sum, and its own pair must not pass by rounding
+        near = self.distances(user) + self.allowances(user) < self.gamma[user]
         near &= self.enough[user] & self.enough
         near[user] = True
         return near

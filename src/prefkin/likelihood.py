@@ -31,8 +31,7 @@ def log_loss(theta: FloatArray, rows: Rows) -> float:
     >>> round(log_loss(np.array([0.0]), rows), 4)
     0.6931
     """
-    margin = rows.Z @ theta
-    return float(rows.weights @ (np.logaddexp(0.0, margin) - rows.y * margin))
+    return float(rows.weights @ np.logaddexp(0.0, (1.0 - 2.0 * rows.y) * (rows.Z @ theta)))
 
 
 def fit_preference(
@@ -49,33 +48,33 @@ def fit_preference(
     True
     """
     Z, y, weights = rows
+    side = 1.0 - 2.0 * y  # −1 where a was preferred: log(1 + exp(side·margin)) loses no digits, unlike log(1 + eᵐ) − ym
     theta = np.zeros(Z.shape[1]) if start is None else np.array(start, dtype=np.float64)
     margin = Z @ theta
-    value = _objective(margin, theta, y, weights, ridge)
+    value = _objective(margin, theta, side, weights, ridge)
     for _ in range(max_iter):
-        p = expit(margin)
-        gradient = Z.T @ (weights * (p - y)) + ridge * theta
-        step = newton_direction(Z, weights * p * (1.0 - p), gradient, ridge)
+        miss = expit(side * margin)  # probability of the answer that was not given
+        gradient = Z.T @ (weights * side * miss) + ridge * theta
+        step = newton_direction(Z, weights * miss * (1.0 - miss), gradient, ridge)
+        if np.linalg.norm(step) <= tol * (1.0 + np.linalg.norm(theta)):
+            return theta - step
         move = Z @ step
-        size = 1.0
         slope = float(gradient @ step)  # positive: −step is a descent direction
+        size = 1.0
         while True:
             new_theta, new_margin = theta - size * step, margin - size * move
-            new_value = _objective(new_margin, new_theta, y, weights, ridge)
-            # below the rounding error of the objective a decrease cannot be seen, but Newton's step is still right
+            new_value = _objective(new_margin, new_theta, side, weights, ridge)
             if new_value <= value - 1e-4 * size * slope + ROUNDING * abs(value):
                 break
             size /= 2.0
             if size < 1e-10:
                 raise ConvergenceError(_failure(gradient, "no descent along the Newton direction"))
         theta, margin, value = new_theta, new_margin, new_value
-        if size == 1.0 and np.linalg.norm(step) <= tol * (1.0 + np.linalg.norm(theta)):
-            return theta
     raise ConvergenceError(_failure(gradient, f"no optimum after {max_iter} Newton steps"))
 
 
-def _objective(margin: FloatArray, theta: FloatArray, y: FloatArray, weights: FloatArray, ridge: float) -> float:
-    return float(weights @ (np.logaddexp(0.0, margin) - y * margin) + ridge / 2.0 * (theta @ theta))
+def _objective(margin: FloatArray, theta: FloatArray, side: FloatArray, weights: FloatArray, ridge: float) -> float:
+    return float(weights @ np.logaddexp(0.0, side * margin) + ridge / 2.0 * (theta @ theta))
 
 
 def _failure(gradient: FloatArray, what: str) -> str:

@@ -30,15 +30,17 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 def write_model_file(path: str | Path, kind: str, about: dict[str, Any], labels: Any, arrays: Arrays) -> None:
     """Write a model; the file is replaced as a whole or not at all."""
     tensors = {name: _compact(array) for name, array in arrays.items()}
-    header = {
-        "format": FORMAT_VERSION,
-        "kind": kind,
-        "about": about,
-        "labels": [label_to_json(label) for label in np.asarray(labels, dtype=object).tolist()],
-        "labels_dtype": np.asarray(labels).dtype.str,
-        "digest": _digest(tensors),
-    }
-    write_atomically(Path(path), to_safetensors(tensors, {"prefkin": json.dumps(header)}))
+    header = json.dumps(
+        {
+            "format": FORMAT_VERSION,
+            "kind": kind,
+            "about": about,
+            "labels": [label_to_json(label) for label in np.asarray(labels, dtype=object).tolist()],
+            "labels_dtype": np.asarray(labels).dtype.str,
+        }
+    )
+    metadata = {"prefkin": header, "digest": _digest(header, tensors)}
+    write_atomically(Path(path), to_safetensors(tensors, metadata))
 
 
 def read_model_file(path: str | Path) -> tuple[str, dict[str, Any], np.ndarray[Any, Any], Arrays]:
@@ -61,7 +63,7 @@ def read_model_file(path: str | Path) -> tuple[str, dict[str, Any], np.ndarray[A
             f"{file}: written in format {version!r}, this prefkin reads format {FORMAT_VERSION}; "
             "fit again, or load it with the version that wrote it"
         )
-    if header.get("digest") != _digest(tensors):
+    if metadata.get("digest") != _digest(metadata["prefkin"], tensors):
         raise ModelFileError(f"{file}: the contents do not match their checksum: the file is damaged; save it again")
     given = [label_from_json(label) for label in header["labels"]]
     labels = np.empty(len(given), dtype=object)
@@ -86,8 +88,8 @@ def _wide(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
-def _digest(tensors: Arrays) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+def _digest(header: str, tensors: Arrays) -> str:
+    digest = hashlib.blake2b(header.encode(), digest_size=16)
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
         digest.update(f"{name}{array.dtype.str}{array.shape}".encode())

@@ -33,6 +33,7 @@ FRANK_WOLFE_ROUNDS = 120
 PAIRED_MOVES = 400  # pairs of moves are its square
 MOVE_TABLE_SIZE = 8_000_000  # numbers: 64 MB
 MOST_COMBINATIONS = 20_000
+RESTARTS = 12  # of the moves, where they are cheap
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -266,7 +267,8 @@ def _deterministic(problem: _Problem, mixture: _Mixture, starts: list[IntArray])
     """Round the mixture, improve, and enumerate what could still be better."""
     starts = sorted([*starts, *mixture.policies], key=problem.value, reverse=True)
     moves = _Moves(problem, mixture.reduced_cost)
-    best = max((moves.improve(policy) for policy in [_rounded(problem, mixture), *starts[:2]]), key=problem.value)
+    tries = RESTARTS if len(moves.rows) * problem.candidates.dim < 100_000 else 2
+    best = max((moves.improve(policy) for policy in [_rounded(problem, mixture), *starts[:tries]]), key=problem.value)
     better = _enumerate(problem, mixture, best)
     if better is None:
         return problem.policy(best, mixture.upper)

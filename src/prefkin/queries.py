@@ -208,36 +208,44 @@ def widest_pair(
     reach = np.sqrt(np.maximum(square, 0.0))
     reward = None if theta is None else centred @ theta
     order = np.argsort(-reach, kind="stable")
-    # pairs closer than rounding error are the same action twice: nothing to ask
-    best, pair = 1e-12 * float(square.max(initial=0.0)), (-1, -1)
+    floor = 1e-12 * float(square.max())  # closer than rounding error: the same action twice, nothing to ask
+    steepest = 1.0 if theta is None else 0.25  # σ′ is at most 1/4
+    best, pair = -np.inf, (-1, -1)
     for at in range(0, len(order), ROWS_AT_ONCE):
         rows = order[at : at + ROWS_AT_ONCE]
         others = order[at:]
-        cap = 1.0 if theta is None else 0.25  # σ′ is at most 1/4
-        others = others[cap * (reach[others] + reach[rows[0]]) ** 2 >= best]
+        others = others[steepest * (reach[others] + reach[rows[0]]) ** 2 >= best]
         if len(others) < 2:
             break
         for start in range(0, len(others), ROWS_AT_ONCE):
             some = others[start : start + ROWS_AT_ONCE]
             score = square[rows][:, None] + square[some] - 2.0 * (image[rows] @ centred[some].T)
+            shut = (score <= floor) | (rows[:, None] == some)
             if reward is not None:
                 chance = expit(reward[rows][:, None] - reward[some])
                 score *= chance * (1.0 - chance)
-            score[rows[:, None] == some] = -np.inf
-            if closed:
-                place = {int(row): k for k, row in enumerate(rows)}
-                other_place = {int(row): k for k, row in enumerate(some)}
-                for one, other in (*closed, *((b, a) for a, b in closed)):
-                    if one in place and other in other_place:
-                        score[place[one], other_place[other]] = -np.inf
-            top = float(score.max(initial=-np.inf))
-            if top < best:
+            score[shut] = -np.inf
+            _shut(score, rows, some, closed)
+            top = float(score.max())
+            if top < best or top == -np.inf:
                 continue
             for i, j in np.argwhere(score == top):
                 found = int(min(rows[i], some[j])), int(max(rows[i], some[j]))
-                if top > best or pair == (-1, -1) or found < pair:
+                if top > best or found < pair:
                     best, pair = top, found
-    return (best, *pair) if pair != (-1, -1) else (-np.inf, -1, -1)
+    return best, *pair
+
+
+def _shut(score: FloatArray, rows: IntArray, others: IntArray, closed: set[tuple[int, int]]) -> None:
+    """Take closed pairs out of a block of scores."""
+    if not closed:
+        return
+    row_at = {int(row): k for k, row in enumerate(rows)}
+    other_at = {int(row): k for k, row in enumerate(others)}
+    for pair in closed:
+        for one, other in (pair, pair[::-1]):
+            if one in row_at and other in other_at:
+                score[row_at[one], other_at[other]] = -np.inf
 
 
 def refuse_unknown_rule(rule: str) -> None:

@@ -1,0 +1,25 @@
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from scipy.special import expit
+
+settings.register_profile(
+    "prefkin", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("prefkin")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20_26)
+
+
+def draw_answers(rng, n_users=6, dim=3, sizes=None, scale=0.5, strength=2.0, n_groups=2):
+    """Comparisons inside the paper's assumption (‖z‖ ≤ 2), of users in groups."""
+    sizes = [25] * n_users if sizes is None else sizes
+    centres = rng.standard_normal((n_groups, dim))
+    theta = strength * centres[np.arange(len(sizes)) % n_groups] / np.sqrt(dim)
+    users = np.repeat(np.arange(len(sizes)), sizes)
+    Z = np.clip(scale * rng.standard_normal((len(users), dim)), -2 / np.sqrt(dim), 2 / np.sqrt(dim))
+    y = (rng.random(len(users)) < expit(np.einsum("ij,ij->i", Z, theta[users]))).astype(int)
+    return Z, y, users

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import prefkin.queries
+from prefkin import Candidates, Question
+from prefkin.queries import Coverage, Pairs, Random, Situation, widest_pair
+from tests.oracles import literal
+
+
+def scattered(seed, n=None):
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(1, 6))
+    features = rng.standard_normal((int(rng.integers(2, 12)) if n is None else n, d))
+    B = rng.standard_normal((d + 2, d))
+    return rng, features, np.linalg.inv(B.T @ B + 0.1 * np.eye(d))
+
+
+@given(seed=st.integers(0, 10_000), block=st.sampled_from([2, 3, 512]), weighted=st.booleans())
+def test_the_widest_open_pair_is_found_without_listing_pairs(seed, block, weighted):
+    rng, features, inverse = scattered(seed)
+    n = len(features)
+    every = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    closed = {pair for pair in every if rng.random() < 0.4}
+    theta = 2 * rng.standard_normal(features.shape[1]) if weighted else None
+    whole, prefkin.queries.ROWS_AT_ONCE = prefkin.queries.ROWS_AT_ONCE, block
+    try:
+        score, i, j = widest_pair(features, inverse, closed, theta)
+    finally:
+        prefkin.queries.ROWS_AT_ONCE = whole
+    best, pair = literal.widest_pair(features, inverse, closed, theta)
+    if pair is None:
+        assert (score, i, j) == (-np.inf, -1, -1)
+    else:
+        assert score == pytest.approx(best, rel=1e-9)
+        assert (i, j) == pair
+
+
+def test_the_same_action_twice_is_not_a_question():
+    assert widest_pair(np.array([[1.0, 2.0], [1.0, 2.0]]), np.eye(2), set()) == (-np.inf, -1, -1)
+
+
+def situation(candidates, M, rng):
+    return Situation(candidates, M, lambda: M, lambda: np.zeros(len(M)), rng)
+
+
+@given(seed=st.integers(0, 1000))
+def test_lazy_scoring_picks_what_scoring_everything_would(seed):
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(1, 5))
+    parts = [rng.standard_normal((rng.integers(1, 6), d)) for _ in range(rng.integers(1, 6))]
+    candidates, M, closed = Candidates(parts), np.eye(d) + 0.1, Pairs()
+    rule = Coverage(situation(candidates, M, rng))
+    for _ in range(8):
+        question = rule.pick(closed)
+        scores = [literal.widest_pair(part, np.linalg.inv(M), closed.of(x))[0] for x, part in enumerate(parts)]
+        if question is None:
+            assert max(scores) == -np.inf
+            break
+        assert question.score**2 == pytest.approx(max(scores), rel=1e-9)
+        z = parts[question.context][question.first] - parts[question.context][question.second]
+        M = M + np.outer(z, z)
+        closed.add(question)
+        rule.heard(z)
+
+
+def test_most_contexts_are_not_scored_again(rng):
+    candidates = Candidates(rng.standard_normal((200, 4, 5)))
+    rule, closed = Coverage(situation(candidates, np.eye(5), rng)), Pairs()
+    for _ in range(20):
+        question = rule.pick(closed)
+        closed.add(question)
+        rule.heard(candidates.of(question.context)[question.first] - candidates.of(question.context)[question.second])
+    assert rule.scored < 200 + 20 * 60  # scoring everything each time would be 20 * 200
+
+
+def test_random_pairs_come_with_equal_chances_and_never_twice(rng):
+    candidates = Candidates([np.eye(3), np.eye(3)[:2], np.eye(3)[:1]])
+    counts = {}
+    for _ in range(4000):
+        question = Random(situation(candidates, np.eye(3), rng)).pick(Pairs())
+        counts[question] = counts.get(question, 0) + 1
+    assert len(counts) == 4
+    assert min(counts.values()) > 850
+    rule, closed, asked = Random(situation(candidates, np.eye(3), rng)), Pairs(), set()
+    while (question := rule.pick(closed)) is not None:
+        closed.add(question)
+        asked.add(question)
+    assert asked == {Question(0, 0, 1), Question(0, 0, 2), Question(0, 1, 2), Question(1, 0, 1)}
