@@ -124,7 +124,8 @@ def test_all_pairs_can_be_asked_once_and_then_it_says_so(model):
 
 
 @pytest.mark.parametrize(
-    "question", [Question(9, 0, 1), Question(-1, 0, 1), Question(1, 0, 3), Question(1, 2, 2), Question(1, -1, 2)]
+    "question",
+    [Question(9, 0, 1), Question(-1, 0, 1), Question(1, 0, 3), Question(1, 2, 2), Question(1, -1, 2)],
 )
 def test_answers_to_questions_that_do_not_exist_are_refused(model, candidates, question):
     with pytest.raises(SessionError, match="is not about two different actions"):

@@ -19,14 +19,20 @@ def test_each_fault_of_the_data_is_found_and_clean_data_have_none(rng):
     assert audit(Comparisons.from_arrays(Z, y, users)) == []
     bad = Z.copy()
     bad[3] = 0
-    assert "1 of 150 comparisons show the same features" in said(Comparisons.from_arrays(bad, y, users), "same features")[0].what
+    assert (
+        "1 of 150 comparisons show the same features"
+        in said(Comparisons.from_arrays(bad, y, users), "same features")[0].what
+    )
     again = np.vstack([Z, Z[:1], -Z[1:2]])
     answers, who = np.append(y, [y[0], y[1]]), np.append(users, [0, 0])
     data = Comparisons.from_arrays(again, answers, who)
     assert said(data, "2 comparisons repeat an earlier one of the same user (first: row 150)")
     assert said(data, "1 pairs were answered both ways")
     assert said(Comparisons.from_arrays(Z[:27], y[:27], users[:27]), "1 of 2 users have fewer comparisons than")
-    assert said(Comparisons.from_arrays(Z, np.where(users == 2, 1, y), users), "1 users gave the same answer every time, for example 2")
+    assert said(
+        Comparisons.from_arrays(Z, np.where(users == 2, 1, y), users),
+        "1 users gave the same answer every time, for example 2",
+    )
     assert said(Comparisons.from_arrays(9 * Z, y, users), "feature differences reach norm")
     flat = Z.copy()
     flat[:, 1] = 0
@@ -67,7 +73,9 @@ def test_pair_scores_count_wrong_and_missing_pairs():
 
 
 def test_synthetic_users_are_as_described(rng):
-    people = make_population(rng, n_users=10, n_groups=2, dim=6, n_comparisons=400, strength=3.0, spread=0.0, scarce=0.5)
+    people = make_population(
+        rng, n_users=10, n_groups=2, dim=6, n_comparisons=400, strength=3.0, spread=0.0, scarce=0.5
+    )
     for group in (0, 1):
         assert np.allclose(people.theta[people.group == group], people.theta[people.group == group][:1])
     assert np.allclose(np.linalg.norm(people.theta, axis=1), 3.0)
@@ -83,7 +91,9 @@ def test_pooling_the_demo_readers_beats_own_data_and_everybody():
     wins = []
     for seed in range(100, 108):
         people, _ = demo_population(np.random.default_rng(seed))
-        losses = [held_out(OffC2PL(gamma).fit(people.data), people.held_out).log_loss for gamma in ("auto", 0.0, np.inf)]
+        losses = [
+            held_out(OffC2PL(gamma).fit(people.data), people.held_out).log_loss for gamma in ("auto", 0.0, np.inf)
+        ]
         wins.append([losses[0] < losses[1], losses[0] < losses[2]])
     assert np.mean(wins, axis=0).tolist() == [1.0, 1.0]
 

@@ -30,7 +30,11 @@ def folder(tmp_path_factory):
     names = [f"user {u}" for u in users]
     pl.DataFrame({"user": names, "y": y, "z0": Z[:, 0], "z1": Z[:, 1], "z2": Z[:, 2]}).write_csv(path / "votes.csv")
     pl.DataFrame(
-        {"context": np.repeat(["p", "q"], 3), "action": list("abcdef"), "phi": rng.standard_normal((6, 3)).tolist()}
+        {
+            "context": np.repeat(["p", "q"], 3),
+            "action": list("abcdef"),
+            "phi": rng.standard_normal((6, 3)).tolist(),
+        }
     ).write_parquet(path / "cands.parquet")
     done = prefkin_says("fit", "votes.csv", "--out", "kin", cwd=path)
     assert done.returncode == 0, done.stderr
@@ -65,14 +69,25 @@ def test_fit_takes_the_papers_parameters(folder):
     assert "each user's estimate rests on their own comparisons alone" in done.stdout
     assert prefkin.load(folder / "lit").get_params()["alpha"] == 2.0
     regular = prefkin_says(
-        "fit", "votes.csv", "--out", "reg", "--gamma", "1", "--regularity", "0.1,0.05,2", "--no-pictures", cwd=folder
+        "fit",
+        "votes.csv",
+        "--out",
+        "reg",
+        "--gamma",
+        "1",
+        "--regularity",
+        "0.1,0.05,2",
+        "--no-pictures",
+        cwd=folder,
     )
     assert "item regularity asks for at least N_min" in regular.stderr
     assert isinstance(prefkin.load(folder / "reg").coverage, prefkin.ItemRegularity)
 
 
 def test_rank_orders_actions_and_writes_all_of_them(folder):
-    done = prefkin_says("rank", "kin", "--user", "user 1", "--candidates", "cands.parquet", "--csv", "r.csv", cwd=folder)
+    done = prefkin_says(
+        "rank", "kin", "--user", "user 1", "--candidates", "cands.parquet", "--csv", "r.csv", cwd=folder
+    )
     assert done.returncode == 0, done.stderr
     assert "no policy exceeds" in done.stdout
     table = pl.read_csv(folder / "r.csv")
@@ -96,7 +111,13 @@ def test_demo_tells_its_story_with_pictures(tmp_path):
     done = prefkin_says("demo", "--out", "shown", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - start < 60
-    for part in ("Who wants the same?", "What it bought", "own answers only", "everybody pooled", "next questions"):
+    for part in (
+        "Who wants the same?",
+        "What it bought",
+        "own answers only",
+        "everybody pooled",
+        "next questions",
+    ):
         assert part in done.stdout
     assert len(list((tmp_path / "shown").glob("*.png"))) == 4
 
@@ -105,17 +126,32 @@ def test_demo_tells_its_story_with_pictures(tmp_path):
     ("args", "message"),
     [
         (["fit", "none.csv", "--out", "x"], "none.csv: no such file"),
-        (["fit", "votes.csv", "--out", "x", "--map", "user=worker"], r"column 'worker' (for user) is missing"),
+        (
+            ["fit", "votes.csv", "--out", "x", "--map", "user=worker"],
+            r"column 'worker' (for user) is missing",
+        ),
         (["fit", "votes.csv", "--out", "x", "--map", "worker"], "--map takes OURS=THEIRS"),
-        (["fit", "votes.csv", "--out", "x", "--gamma", "big"], "--gamma takes a number, under, over or auto; got 'big'"),
-        (["fit", "votes.csv", "--out", "x", "--alpha", "0"], "alpha must be a finite number of at least 1; got 0"),
+        (
+            ["fit", "votes.csv", "--out", "x", "--gamma", "big"],
+            "--gamma takes a number, under, over or auto; got 'big'",
+        ),
+        (
+            ["fit", "votes.csv", "--out", "x", "--alpha", "0"],
+            "alpha must be a finite number of at least 1; got 0",
+        ),
         (["fit", "votes.csv", "--out", "x", "--regularity", "1,2"], "--regularity takes"),
         (["fit", "votes.csv", "--out", "x", "--drop", "odd"], "drop must be among ties, missing; got 'odd'"),
         (["fit", "votes.csv", "--out", "votes.csv"], "there is a file of that name"),
         (["audit", "cands.parquet"], "cands.parquet: the table lacks column user"),
         (["rank", "nowhere", "--user", "a", "--candidates", "cands.parquet"], "no such model file"),
-        (["rank", "kin", "--user", "zoe", "--candidates", "cands.parquet"], "--user 'zoe' is not among the 6 fitted users"),
-        (["rank", "kin", "--user", "user 1", "--candidates", "votes.csv"], "votes.csv: the table lacks column context"),
+        (
+            ["rank", "kin", "--user", "zoe", "--candidates", "cands.parquet"],
+            "--user 'zoe' is not among the 6 fitted users",
+        ),
+        (
+            ["rank", "kin", "--user", "user 1", "--candidates", "votes.csv"],
+            "votes.csv: the table lacks column context",
+        ),
     ],
 )
 def test_bad_input_is_one_line_exit_two_and_nothing_written(folder, args, message):

@@ -34,7 +34,13 @@ def test_information_and_its_least_eigenvalue_are_the_literal_sums(seed, n, d, r
     assert least == pytest.approx(np.linalg.eigvalsh(M)[0], rel=1e-9)
 
 
-@given(n=st.integers(0, 10**6), d=st.integers(1, 800), delta=st.floats(1e-6, 0.9), users=st.integers(1, 1000), **constants)
+@given(
+    n=st.integers(0, 10**6),
+    d=st.integers(1, 800),
+    delta=st.floats(1e-6, 0.9),
+    users=st.integers(1, 1000),
+    **constants,
+)
 def test_the_width_is_the_printed_formula(n, d, delta, users, ridge, kappa):
     ours = confidence_width(n, d, ridge=ridge, kappa=kappa, failure=delta / (2 * users))
     assert ours == pytest.approx(literal.width(n, d, ridge, kappa, users, delta), rel=1e-12)
@@ -44,7 +50,9 @@ def test_with_fewer_rows_than_features_the_floor_is_the_prior_exactly():
     assert least_eigenvalue(rows_of(0, 5, 6)) == 0.0
 
 
-@pytest.mark.parametrize(("lambda_a", "sigma", "size"), [(0.2, 0.1, 2), (0.05, 0.3, 10), (0.5, 0.001, 3), (1e-3, 1e-4, 1)])
+@pytest.mark.parametrize(
+    ("lambda_a", "sigma", "size"), [(0.2, 0.1, 2), (0.05, 0.3, 10), (0.5, 0.001, 3), (1e-3, 1e-4, 1)]
+)
 def test_smoothed_regularity_is_the_integral(lambda_a, sigma, size):
     ours = ItemRegularity(lambda_a, sigma, size)
     assert ours.smoothed == pytest.approx(literal.smoothed_regularity(lambda_a, sigma, size), rel=1e-8)

@@ -56,7 +56,11 @@ def test_any_two_labels_are_answers_and_the_larger_means_the_first_is_preferred(
 
 @pytest.mark.parametrize(
     ("y", "message"),
-    [([1, 0.5, 0], "row 1 .* is a tie"), ([1, np.nan, 0], "y is missing in row 1"), ([1, 2, 3], "Only binary")],
+    [
+        ([1, 0.5, 0], "row 1 .* is a tie"),
+        ([1, np.nan, 0], "y is missing in row 1"),
+        ([1, 2, 3], "Only binary"),
+    ],
 )
 def test_fit_refuses_what_is_no_answer(y, message):
     with pytest.raises(InvalidComparisons, match=message):

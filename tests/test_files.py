@@ -59,7 +59,14 @@ def test_fixed_size_and_single_precision_lists_are_read():
 
 def test_both_sides_context_and_weight_are_read():
     frame = pl.DataFrame(
-        {"worker": ["a", "b"], "y": [1, 0], "first0": [1.0, 2], "second0": [0.5, 1], "context": ["q", "r"], "weight": [2, 1]}
+        {
+            "worker": ["a", "b"],
+            "y": [1, 0],
+            "first0": [1.0, 2],
+            "second0": [0.5, 1],
+            "context": ["q", "r"],
+            "weight": [2, 1],
+        }
     )
     data = read_comparisons(frame)
     assert data.Z.tolist() == [[0.5], [1.0]]
@@ -105,7 +112,9 @@ def test_chosen_rejected_texts_go_through_the_embedding_once_each():
         seen.append(texts)
         return embed(texts)
 
-    frame = pl.DataFrame({"annotator": ["a", "b"], "prompt": ["Q", "Q"], "chosen": ["eee", "no"], "rejected": ["no", "eee"]})
+    frame = pl.DataFrame(
+        {"annotator": ["a", "b"], "prompt": ["Q", "Q"], "chosen": ["eee", "no"], "rejected": ["no", "eee"]}
+    )
     data = read_comparisons(frame, embed=counting)
     assert all(len(texts) == len(set(texts)) for texts in seen)
     assert data.y.tolist() == [1.0, 0.0]
@@ -132,22 +141,42 @@ def test_integer_users_stay_integers_where_some_are_missing():
 @pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
-        (wide.drop("user"), {}, "lacks column user .* it has: y, z0, z1; name other columns with .*--map user="),
+        (
+            wide.drop("user"),
+            {},
+            "lacks column user .* it has: y, z0, z1; name other columns with .*--map user=",
+        ),
         (wide.drop("y"), {}, "lacks the answer"),
         (wide.drop("z0", "z1"), {}, "lacks the features"),
         (wide.drop("z0"), {}, "column z0 is missing, but there is z1"),
         (wide, {"columns": {"usr": "user"}}, "unknown field 'usr' in the column mapping; known: user, y"),
         (wide, {"columns": {"user": "usr"}}, r"column 'usr' \(for user\) is missing; the table has: user, y"),
         (wide.head(0), {}, "no rows"),
-        (wide.with_columns(z0=pl.lit("x")), {}, r"column z0 is not a number in row 0 \(counted from 0\): 'x'"),
-        (pl.DataFrame({"user": ["a"], "winner": ["p"], "loser": ["q"]}), {}, "names items, whose features are not known"),
-        (pl.DataFrame({"user": ["a"], "winner": ["p"], "loser": ["X"]}), {"items": items}, "item 'X' of column loser, row 0"),
+        (
+            wide.with_columns(z0=pl.lit("x")),
+            {},
+            r"column z0 is not a number in row 0 \(counted from 0\): 'x'",
+        ),
+        (
+            pl.DataFrame({"user": ["a"], "winner": ["p"], "loser": ["q"]}),
+            {},
+            "names items, whose features are not known",
+        ),
+        (
+            pl.DataFrame({"user": ["a"], "winner": ["p"], "loser": ["X"]}),
+            {"items": items},
+            "item 'X' of column loser, row 0",
+        ),
         (
             pl.DataFrame({"worker": ["a"], "left": ["p"], "right": ["q"], "label": ["r"]}),
             {"items": items},
             "label 'r' in row 0 .* is neither",
         ),
-        (pl.DataFrame({"user": ["a"], "chosen": ["p"], "rejected": ["q"]}), {}, "holds texts; give their embeddings"),
+        (
+            pl.DataFrame({"user": ["a"], "chosen": ["p"], "rejected": ["q"]}),
+            {},
+            "holds texts; give their embeddings",
+        ),
         (
             pl.DataFrame({"user": ["a"], "chosen": ["p"], "rejected": ["q"]}),
             {"embed": lambda texts: [1.0]},
@@ -176,7 +205,11 @@ def test_ragged_lists_are_named_by_row():
         ("votes.npz", b"PK nothing", "votes.npz: not a readable .npz file"),
         ("votes.jsonl", b"{'user': 1", "votes.jsonl: not a readable .jsonl file"),
         ("votes.xlsx", b"x", "files ending in .xlsx are not read; use"),
-        ("votes.csv", b"user,y,z0\na,0.5,1\n", r"votes.csv: y must be 0 or 1, but row 0 \(counted from 0\) is a tie"),
+        (
+            "votes.csv",
+            b"user,y,z0\na,0.5,1\n",
+            r"votes.csv: y must be 0 or 1, but row 0 \(counted from 0\) is a tie",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
@@ -199,7 +232,12 @@ def test_objects_in_npz_are_refused_not_unpickled(tmp_path):
 
 def test_candidates_are_read_by_context(tmp_path):
     frame = pl.DataFrame(
-        {"context": ["b", "a", "b"], "action": ["x", "y", "z"], "phi0": [1.0, 2.0, 3.0], "weight": [1.0, 3.0, 1.0]}
+        {
+            "context": ["b", "a", "b"],
+            "action": ["x", "y", "z"],
+            "phi0": [1.0, 2.0, 3.0],
+            "weight": [1.0, 3.0, 1.0],
+        }
     )
     candidates = read_candidates(write(frame, tmp_path / "cands.csv"))
     assert candidates.contexts.tolist() == ["a", "b"]

@@ -40,7 +40,11 @@ def test_the_gradient_vanishes_whichever_way_the_system_is_solved(n, d, ridge):
 
 @pytest.mark.parametrize(("n", "d"), [(30, 8), (8, 30), (DIRECT_UP_TO + 40, DIRECT_UP_TO + 10)])
 def test_newton_directions_agree_with_a_dense_solve(rng, n, d):
-    Z, curvature, gradient = rng.standard_normal((n, d)), rng.uniform(0.01, 0.25, n), 1e-9 * rng.standard_normal(d)
+    Z, curvature, gradient = (
+        rng.standard_normal((n, d)),
+        rng.uniform(0.01, 0.25, n),
+        1e-9 * rng.standard_normal(d),
+    )
     dense = np.linalg.solve(Z.T @ (curvature[:, None] * Z) + 0.5 * np.eye(d), gradient)
     assert np.allclose(newton_direction(Z, curvature, gradient, 0.5), dense, rtol=1e-3, atol=1e-6 * np.abs(dense).max())
 

@@ -34,11 +34,13 @@ def test_a_saved_model_is_the_same_model(model, tmp_path, rng):
     assert np.array_equal(again.fold_in(Z, [1, 0]).theta, model.fold_in(Z, [1, 0]).theta)
 
 
-@pytest.mark.parametrize("users", [[1, 2, 1], ["a", "b", "a"], [1.5, 2.5, 1.5], [1, "1", 1], np.array([3, 4, 3], dtype=np.int32)])
+@pytest.mark.parametrize(
+    "users", [[1, 2, 1], ["a", "b", "a"], [1.5, 2.5, 1.5], [1, "1", 1], np.array([3, 4, 3], dtype=np.int32)]
+)
 def test_labels_keep_their_type(users, tmp_path):
     OffC2PL(0.0).fit(np.eye(3), [1, 0, 1], users=users).save(tmp_path / "kin")
     labels = prefkin.load(tmp_path / "kin").users_.tolist()
-    assert labels == sorted(set(list(users)), key=list(users).index)
+    assert labels == sorted(set(users), key=list(users).index)
     assert [type(label) for label in labels] == [type(x) for x in np.asarray(users, dtype=object)[[0, 1]].tolist()]
 
 
@@ -76,7 +78,10 @@ def rewritten(path, change):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": 99}, "written in format 99, this prefkin reads format 1"), ({"kind": "Other"}, "kind 'Other'")],
+    [
+        ({"format": 99}, "written in format 99, this prefkin reads format 1"),
+        ({"kind": "Other"}, "kind 'Other'"),
+    ],
 )
 def test_other_versions_and_kinds_are_refused(model, tmp_path, change, message):
     model.save(tmp_path / "kin")

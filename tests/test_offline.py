@@ -38,9 +38,7 @@ def test_algorithm_1_is_the_one_printed(seed, alpha, ridge, kappa, delta, level)
     rng = np.random.default_rng(seed)
     Z, y, users = draw_answers(rng, sizes=rng.integers(1, 12, 5).tolist(), dim=3)
     theta, radii = literal_users(Z, y, users, ridge, kappa, delta)
-    needed = [
-        np.linalg.norm(theta[u] - theta[v]) + alpha * (radii[u] + radii[v]) for u in range(5) for v in range(u)
-    ]
+    needed = [np.linalg.norm(theta[u] - theta[v]) + alpha * (radii[u] + radii[v]) for u in range(5) for v in range(u)]
     gamma = float(np.quantile(needed, level)) + 1e-5
     model = OffC2PL(gamma, alpha=alpha, ridge=ridge, kappa=kappa, delta=delta).fit(Z, y, users=users)
     assert np.abs(model.own_theta_ - theta).max() < 1e-6
@@ -203,7 +201,12 @@ def test_a_model_offers_policies_for_each_user(rng):
     candidates = Candidates(rng.standard_normal((3, 4, 3)))
     policy = model.policy(1, candidates, pessimism=0.01, reference=np.ones(3))
     value = literal.best_policy_value(
-        list(candidates), candidates.weights, model.theta_[1], model.information(1), 0.01 * model.width(1), np.ones(3)
+        list(candidates),
+        candidates.weights,
+        model.theta_[1],
+        model.information(1),
+        0.01 * model.width(1),
+        np.ones(3),
     )
     assert policy.value == pytest.approx(value)
     with pytest.raises(InvalidParameter, match="pessimism must be"):

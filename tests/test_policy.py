@@ -12,12 +12,21 @@ from tests.oracles import literal
 def problem(seed, most_contexts=5, most_actions=5):
     rng = np.random.default_rng(seed)
     d = int(rng.integers(1, 7))
-    features = [rng.standard_normal((rng.integers(1, most_actions + 1), d)) for _ in range(rng.integers(1, most_contexts + 1))]
+    features = [
+        rng.standard_normal((rng.integers(1, most_actions + 1), d)) for _ in range(rng.integers(1, most_contexts + 1))
+    ]
     candidates = Candidates(features, rng.uniform(0.05, 1.0, len(features)))
     B = rng.standard_normal((3 * d, d))
     M = float(rng.choice([0.1, 1.0, 10.0])) * B.T @ B + np.eye(d)
     reference = [np.zeros(d), candidates.features.mean(axis=0), rng.standard_normal(d)][seed % 3]
-    return candidates, features, rng.standard_normal(d), M, float(rng.choice([0.1, 1.0, 5.0, 200.0])), reference
+    return (
+        candidates,
+        features,
+        rng.standard_normal(d),
+        M,
+        float(rng.choice([0.1, 1.0, 5.0, 200.0])),
+        reference,
+    )
 
 
 @settings(max_examples=150)

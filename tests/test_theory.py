@@ -96,7 +96,7 @@ def test_lemma_2_constants_are_the_printed_ones(rng):
     assert conditions.surely_apart == pytest.approx(1.5 * model.kappa / (2 * np.sqrt(2 * log)))
     assert conditions.bias_excluded == pytest.approx(0.5 * model.kappa / (2 * np.sqrt(2 * log)))
     assert conditions.ridge_small_enough
-    assert conditions.delta_small_enough == (0.01 <= 3 / (4 * model.kappa * 25 + 3))
+    assert conditions.delta_small_enough == (3 / (4 * model.kappa * 25 + 3) >= 0.01)
 
 
 def test_lemma_2_equal_users_with_enough_information_are_joined(rng):

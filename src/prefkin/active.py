@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Hashable
+from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from prefkin.confidence import gram, information_matrix
 from prefkin.errors import SessionError
 from prefkin.files import label_from_json, label_to_json, write_atomically
 from prefkin.likelihood import fit_preference
-from prefkin.queries import RULES, Pairs, Question, QueryRule, Situation, refuse_unknown_rule
+from prefkin.queries import RULES, Pairs, QueryRule, Question, Situation, refuse_unknown_rule
 
 __all__ = ["ActiveSession"]
 
@@ -116,18 +117,16 @@ class ActiveSession:
         Only for rules that read no answers: the whole questionnaire is then known beforehand.
         """
         if self._rule.reads_answers:
-            raise SessionError(f"rule {self.rule!r} reads the answers, so its questions cannot be planned; ask() instead")
-        rule, closed = self._rule.copy(), Pairs()
-        for question, answer in self.log:
-            if answer is None or not self.repeat:
-                closed.add(question)
+            raise SessionError(
+                f"rule {self.rule!r} reads the answers, so its questions cannot be planned; ask() instead"
+            )
+        rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
         questions: list[Question] = []
-        pending = self._pending
         while len(questions) < n:
-            question = pending if pending is not None else rule.pick(closed)
-            pending = None
+            question = rule.pick(closed) if upcoming is None else upcoming
             if question is None:
                 break
+            upcoming = None
             questions.append(question)
             if not self.repeat:
                 closed.add(question)
@@ -240,7 +239,7 @@ class ActiveSession:
 
     def _check(self, question: Question) -> None:
         x, i, j = question.context, question.first, question.second
-        if not (0 <= x < len(self.candidates) and i != j and 0 <= min(i, j) and max(i, j) < self.candidates.sizes[x]):
+        if not (0 <= x < len(self.candidates) and i != j and min(i, j) >= 0 and max(i, j) < self.candidates.sizes[x]):
             raise SessionError(f"{question} is not about two different actions of one of the candidates' contexts")
         if question in self._closed:
             raise SessionError(f"{question} has been answered or skipped already")
@@ -271,5 +270,5 @@ def session_state(source: str | Path | dict[str, Any]) -> dict[str, Any]:
 def _checksum(*arrays: np.ndarray[Any, Any]) -> int:
     value = 0
     for array in arrays:
-        value = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).ravel(), value)
+        value = zlib.crc32(np.ascontiguousarray(array).tobytes(), value)
     return value

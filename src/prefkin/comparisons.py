@@ -274,7 +274,11 @@ def _refuse_bad_rows(
     """Name the first offending row of the first kind of fault, and the remedy."""
     drop_missing = "drop such rows with drop='missing' (on the command line: --drop missing)"
     faults = (
-        (answers == 0.5, "y must be 0 or 1, but {row} is a tie", "the model has no ties: drop them with drop='ties' (on the command line: --drop ties)"),
+        (
+            answers == 0.5,
+            "y must be 0 or 1, but {row} is a tie",
+            "the model has no ties: drop them with drop='ties' (on the command line: --drop ties)",
+        ),
         (np.isnan(answers), "y is missing in {row}", drop_missing),
         (
             (answers != 0) & (answers != 1),
@@ -283,7 +287,11 @@ def _refuse_bad_rows(
         ),
         (missing_labels(owners), "the user is missing in {row}", drop_missing),
         (np.isnan(weights), "the weight is missing in {row}", drop_missing),
-        (~np.isfinite(weights) | (weights < 0), "weights must be finite and at least 0, but {row} is not", "mend it"),
+        (
+            ~np.isfinite(weights) | (weights < 0),
+            "weights must be finite and at least 0, but {row} is not",
+            "mend it",
+        ),
         (np.isnan(Z).any(axis=1), "a feature is missing (NaN) in {row}", drop_missing),
         (~np.isfinite(Z).all(axis=1), "a feature is infinite (inf) in {row}", "clip or remove it"),
     )

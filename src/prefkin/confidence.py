@@ -89,7 +89,10 @@ class Measured:
     def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None = None) -> FloatArray:
         """λ_min(M_u)."""
         least = for_each(
-            lambda user: least_eigenvalue(users.of(user)), range(len(users)), label="eigenvalues", n_jobs=n_jobs
+            lambda user: least_eigenvalue(users.of(user)),
+            range(len(users)),
+            label="eigenvalues",
+            n_jobs=n_jobs,
         )
         return np.array(least) + ridge / kappa
 

@@ -29,7 +29,14 @@ import numpy as np
 import polars as pl
 
 from prefkin.candidates import Candidates
-from prefkin.comparisons import Comparisons, FloatArray, LabelArray, distinct_labels, feature_matrix, is_missing
+from prefkin.comparisons import (
+    Comparisons,
+    FloatArray,
+    LabelArray,
+    distinct_labels,
+    feature_matrix,
+    is_missing,
+)
 from prefkin.errors import InvalidTable, ModelFileError, PrefkinError
 
 __all__ = ["read_candidates", "read_comparisons", "write_atomically"]
@@ -76,11 +83,13 @@ def read_comparisons(
         users = table.labels(_user_column(table))
         context = table.labels("context") if table.has("context") else None
         weights = table.labels("weight") if table.has("weight") else None
-        common = {"weights": weights, "contexts": context, "drop": drop}
+        common: dict[str, Any] = {"weights": weights, "contexts": context, "drop": drop}
         if table.has("y"):
             if table.has_features("z"):
                 names = table.feature_names("z")
-                return Comparisons.from_arrays(table.features("z"), table.labels("y"), users, feature_names=names, **common)
+                return Comparisons.from_arrays(
+                    table.features("z"), table.labels("y"), users, feature_names=names, **common
+                )
             if table.has_features("first") and table.has_features("second"):
                 return Comparisons.from_sides(
                     table.features("first"), table.features("second"), table.labels("y"), users, **common
@@ -96,7 +105,9 @@ def read_comparisons(
             if context is None and table.has("prompt"):
                 common["contexts"] = np.array([_text(value) for value in table.labels("prompt")], dtype=object)
         else:
-            raise table.lacks("the answer: y, or winner and loser, or left, right and label, or chosen and rejected", "y")
+            raise table.lacks(
+                "the answer: y, or winner and loser, or left, right and label, or chosen and rejected", "y"
+            )
         return Comparisons.from_sides(*_sides_by_features(won, lost), users, **common)
 
 
@@ -213,7 +224,9 @@ def _frame(source: Any) -> Any:
         ".jsonl": lambda p: pl.read_ndjson(p, infer_schema_length=None),
     }
     if path.suffix.lower() not in readers:
-        raise InvalidTable(f"files ending in {path.suffix or 'nothing'} are not read; use .parquet, .csv, .jsonl or .npz")
+        raise InvalidTable(
+            f"files ending in {path.suffix or 'nothing'} are not read; use .parquet, .csv, .jsonl or .npz"
+        )
     if path.stat().st_size == 0:
         raise InvalidTable("the file is empty")
     try:
@@ -251,7 +264,7 @@ def _comparisons_from_npz(path: Path, columns: Mapping[str, str] | None, drop: s
     for name in ("users", "y"):
         if name not in given:
             raise InvalidTable(f"array {name} is missing; the file has: {', '.join(arrays) or 'nothing'}")
-    common = {"weights": given.get("weights"), "contexts": given.get("contexts"), "drop": drop}
+    common: dict[str, Any] = {"weights": given.get("weights"), "contexts": given.get("contexts"), "drop": drop}
     if "Z" in given:
         return Comparisons.from_arrays(given["Z"], given["y"], given["users"], **common)
     if "first" in given and "second" in given:
@@ -450,7 +463,9 @@ def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
     distinct = sorted({text for text in whole if text is not None})
     vectors = np.asarray(embed(distinct), dtype=np.float64)
     if vectors.ndim != 2 or len(vectors) != len(distinct):
-        raise InvalidTable(f"embed returned shape {vectors.shape} for {len(distinct)} texts; one row per text is needed")
+        raise InvalidTable(
+            f"embed returned shape {vectors.shape} for {len(distinct)} texts; one row per text is needed"
+        )
     place = {text: i for i, text in enumerate(distinct)}
     return [None if text is None else vectors[place[text]] for text in whole]
 

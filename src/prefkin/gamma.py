@@ -20,7 +20,7 @@ JOINED_FRACTIONS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.17, 0.23, 0.3, 0.4, 0.55, 0.7
 def gap_bounds(graph: Graph, user: int) -> tuple[FloatArray, FloatArray]:
     """Γ(u, v) and Γ̃(u, v): lower and upper bound on the true gap between a user and each other.
 
-        Γ = ‖θ̂_u − θ̂_v‖ − α (CI_u + CI_v),    Γ̃ = ‖θ̂_u − θ̂_v‖ + α (CI_u + CI_v)
+    Γ = ‖θ̂_u − θ̂_v‖ − α (CI_u + CI_v),    Γ̃ = ‖θ̂_u − θ̂_v‖ + α (CI_u + CI_v)
     """
     distance, allowance = graph.distances(user), graph.allowances(user)
     return distance - allowance, distance + allowance
@@ -53,7 +53,12 @@ def overestimate(graph: Graph, user: int) -> float:
 
 
 def by_held_out(
-    users: UserRows, locate: Callable[[UserRows], Graph], *, ridge: float, folds: int = 3, n_jobs: int | None = None
+    users: UserRows,
+    locate: Callable[[UserRows], Graph],
+    *,
+    ridge: float,
+    folds: int = 3,
+    n_jobs: int | None = None,
 ) -> float:
     """One threshold for everybody: the one whose pooled estimates predict held-out answers best.
 
@@ -83,7 +88,9 @@ def by_held_out(
 def joining_threshold(points: Graph, fraction: float) -> float:
     """The smallest threshold that joins this fraction of the pairs of users who have enough comparisons."""
     able = np.flatnonzero(points.enough)
-    needed = [points.distances(u)[able[i + 1 :]] + points.allowances(u)[able[i + 1 :]] for i, u in enumerate(able)]
+    needed = [
+        points.distances(u)[able[i + 1 :]] + points.allowances(u)[able[i + 1 :]] for i, u in enumerate(map(int, able))
+    ]
     pairs = np.sort(np.concatenate(needed)) if len(able) > 1 else np.empty(0)
     joined = round(fraction * len(pairs))
     if joined == 0:

@@ -55,11 +55,11 @@ class Graph:
     def first_edge(self) -> tuple[int, int] | None:
         """The pair that the smallest threshold would join; None when nobody has enough comparisons."""
         best, pair = np.inf, None
-        for user in np.flatnonzero(self.enough):
+        for user in map(int, np.flatnonzero(self.enough)):
             needed = self.distances(user) + self.allowances(user)
             needed[~self.enough] = np.inf
             needed[user] = np.inf
             other = int(np.argmin(needed))
             if needed[other] < best:
-                best, pair = float(needed[other]), (int(user), other)
+                best, pair = float(needed[other]), (user, other)
         return pair

@@ -259,6 +259,6 @@ def _generator(random_state: Any) -> np.random.Generator:
     return np.random.default_rng(random_state)
 
 
-def one_per_user(values: Sequence[float] | FloatArray, n_users: int) -> FloatArray:
+def one_per_user(values: float | Sequence[float] | FloatArray, n_users: int) -> FloatArray:
     """A number for everybody, or one each."""
     return np.broadcast_to(np.asarray(values, dtype=np.float64), (n_users,)).copy()

@@ -106,7 +106,12 @@ class OffC2PL(PreferenceModel):
         self._users, self._graph = rows, graph
         self.users_ = rows.labels
         self.n_comparisons_ = rows.counts
-        self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
+        self.own_theta_, self.radius_, self.gamma_, self.theta_ = (
+            graph.theta,
+            graph.radius,
+            graph.gamma,
+            pooled,
+        )
         self._warn(neighbourhoods)
         return self
 
@@ -170,9 +175,8 @@ class OffC2PL(PreferenceModel):
         elif not (graph.enough[u] and graph.enough[v]):
             verdict = f"{user!r} does not use {other!r}: too few comparisons for the item-regularity assumption."
         else:
-            verdict = (
-                f"{user!r} does not use {other!r}: {numbers}; a threshold above {distance + allowance:.3g} would join them."
-            )
+            needed = distance + allowance
+            verdict = f"{user!r} does not use {other!r}: {numbers}; a threshold above {needed:.3g} would join them."
         return Explanation(joined, distance, margin, verdict)
 
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
@@ -311,7 +315,7 @@ class OffC2PL(PreferenceModel):
         """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
         self._index(self.users_[0])
         about = {name: value for name, value in self.get_params(deep=False).items() if name != "coverage"}
-        about["coverage"] = self.coverage if isinstance(self.coverage, str) else asdict(self.coverage)
+        about["coverage"] = asdict(self.coverage) if isinstance(self.coverage, ItemRegularity) else self.coverage
         about["classes"] = [label_to_json(label) for label in self.classes_]
         arrays = {
             "own_theta": self.own_theta_,

@@ -54,9 +54,7 @@ class Policy:
     mean: FloatArray  # (d,) μ
 
     def __repr__(self) -> str:
-        return (
-            f"Policy({len(self.actions)} contexts, value {self.value:.4g}, no policy exceeds {self.upper_bound:.4g})"
-        )
+        return f"Policy({len(self.actions)} contexts, value {self.value:.4g}, no policy exceeds {self.upper_bound:.4g})"
 
 
 def inverse_norm(rows: FloatArray, M: FloatArray) -> FloatArray:
@@ -116,9 +114,20 @@ class _Problem:
     """J̃ of deterministic policies over fixed candidates."""
 
     def __init__(
-        self, candidates: Candidates, theta: FloatArray, factor: FloatArray, beta: float, reference: FloatArray
+        self,
+        candidates: Candidates,
+        theta: FloatArray,
+        factor: FloatArray,
+        beta: float,
+        reference: FloatArray,
     ) -> None:
-        self.candidates, self.theta, self.factor, self.beta, self.reference = candidates, theta, factor, beta, reference
+        self.candidates, self.theta, self.factor, self.beta, self.reference = (
+            candidates,
+            theta,
+            factor,
+            beta,
+            reference,
+        )
 
     def shift(self, actions: IntArray) -> FloatArray:
         """μ(π) − w."""

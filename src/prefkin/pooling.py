@@ -27,7 +27,12 @@ def distinct_sets(neighbourhoods: Sequence[IntArray]) -> tuple[list[IntArray], I
 
 
 def pool_estimates(
-    users: UserRows, neighbourhoods: Sequence[IntArray], own: FloatArray, *, ridge: float, n_jobs: int | None = None
+    users: UserRows,
+    neighbourhoods: Sequence[IntArray],
+    own: FloatArray,
+    *,
+    ridge: float,
+    n_jobs: int | None = None,
 ) -> FloatArray:
     """θ̃_u from the rows of everybody in u's neighbourhood, shape (U, d).
 

@@ -22,7 +22,17 @@ from prefkin.candidates import Candidates
 from prefkin.comparisons import FloatArray, IntArray
 from prefkin.errors import SessionError
 
-__all__ = ["RULES", "Coverage", "Fisher", "Pairs", "Question", "QueryRule", "Random", "Situation", "widest_pair"]
+__all__ = [
+    "RULES",
+    "Coverage",
+    "Fisher",
+    "Pairs",
+    "QueryRule",
+    "Question",
+    "Random",
+    "Situation",
+    "widest_pair",
+]
 
 ROWS_AT_ONCE = 512  # a context with more actions is searched block by block, in memory linear in its actions
 
@@ -109,8 +119,7 @@ class Coverage:
 
     def copy(self) -> Self:
         """An independent copy of the matrices and bounds; the candidates are shared."""
-        other = deepcopy(self, {id(self.candidates): self.candidates})
-        return other
+        return deepcopy(self, {id(self.candidates): self.candidates})
 
     def pick(self, closed: Pairs) -> Question | None:
         """Score stale contexts in the order of their bounds until a fresh one leads."""

@@ -40,7 +40,9 @@ def own_radius(model: OffC2PL, user: Hashable) -> float:
     u = model._users.index(user)
     n, d = float(model.n_comparisons_[u]), model.n_features_in_
     alone = confidence_width(n, d, ridge=model.ridge, kappa=model.kappa, failure=model.delta)
-    together = confidence_width(n, d, ridge=model.ridge, kappa=model.kappa, failure=model.delta / (2 * len(model.users_)))
+    together = confidence_width(
+        n, d, ridge=model.ridge, kappa=model.kappa, failure=model.delta / (2 * len(model.users_))
+    )
     return float(model.radius_[u]) * alone / together
 
 

@@ -29,7 +29,9 @@ def optimum(Z, y, ridge, weights=None):
             H = H + w * p * (1 - p) * np.outer(z, z)
         return H
 
-    found = minimize(value, np.zeros(Z.shape[1]), jac=slope, hess=curvature, method="trust-exact", options={"gtol": 1e-11})
+    found = minimize(
+        value, np.zeros(Z.shape[1]), jac=slope, hess=curvature, method="trust-exact", options={"gtol": 1e-11}
+    )
     for _ in range(3):  # polish what the trust region leaves
         found.x = found.x - np.linalg.solve(curvature(found.x), slope(found.x))
     return found.x

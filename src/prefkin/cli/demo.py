@@ -32,9 +32,9 @@ def demo(
     people, stories = demo_population(np.random.default_rng(seed))
     _title("1. Many people, few answers each")
     out.print(
-        f"{len(people.data.labels)} readers each chose 40 times between two summaries of a story. A summary is described "
-        f"by {len(DEMO_FEATURES)} qualities:\n{', '.join(DEMO_FEATURES)}. (Synthetic readers with {len(DEMO_TASTES)} "
-        "hidden tastes, so the truth is known; the method does not see it.)"
+        f"{len(people.data.labels)} readers each chose 40 times between two summaries of a story. A summary is "
+        f"described by {len(DEMO_FEATURES)} qualities:\n{', '.join(DEMO_FEATURES)}. "
+        f"(Synthetic readers with {len(DEMO_TASTES)} hidden tastes, so the truth is known; the method does not see it.)"
     )
     with working():
         models = {
@@ -74,11 +74,14 @@ def _who_is_pooled(kin: OffC2PL, people: Population) -> None:
         right = np.mean([np.isin(members[u], group).sum() - 1 for u in group])
         wrong = np.mean([(~np.isin(members[u], group)).sum() for u in group])
         out.print(
-            f"  {taste:9} {everyone}\n            found on average {right:.1f} of {len(group) - 1} like-minded readers, "
-            f"and {wrong:.1f} others by mistake"
+            f"  {taste:9} {everyone}\n            found on average {right:.1f} of {len(group) - 1} like-minded "
+            f"readers, and {wrong:.1f} others by mistake"
         )
     precision, recall = pair_precision_recall(members, people.group)
-    out.print(f"Of the pairs it joined {precision:.0%} share a taste; of those that do it joined {recall:.0%}. Why? For example:")
+    out.print(
+        f"Of the pairs it joined {precision:.0%} share a taste; of those that do it joined {recall:.0%}. "
+        "Why? For example:"
+    )
     u = kin._users.index(READER)
     friend = next((v for v in members[u] if v != u), None)
     stranger = next(v for v in range(len(names)) if v not in members[u])
@@ -109,7 +112,10 @@ def _what_theory_says(people: Population) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoEdgeWarning)
         OffC2PL(gamma=gap).fit(people.data)
-    out.print(f"With the true gap between tastes as the threshold ({gap:.2f}), the guarantee is complete and so is its caution:")
+    out.print(
+        f"With the true gap between tastes as the threshold ({gap:.2f}), "
+        "the guarantee is complete and so is its caution:"
+    )
     for warning in caught:
         out.print(f"  {warning.message}", markup=False)
     out.print("So the threshold above was chosen by held-out answers; the radii still weigh who is known well enough.")
@@ -119,9 +125,12 @@ def _recommendation(kin: OffC2PL, stories: Candidates) -> None:
     _title(f"5. What to recommend to {READER}")
     greedy = kin.policy(READER, stories, pessimism=0.0)
     careful = kin.policy(READER, stories, pessimism=0.01)
-    out.print(f"for {len(stories)} new stories, one of 4 summaries each; first stories: {greedy.actions[:8].tolist()} ...")
     out.print(
-        f"playing a little safe (1 % of the paper's width) changes {np.mean(greedy.actions != careful.actions):.0%} of them; "
+        f"for {len(stories)} new stories, one of 4 summaries each; first stories: {greedy.actions[:8].tolist()} ..."
+    )
+    out.print(
+        f"playing a little safe (1 % of the paper's width) changes "
+        f"{np.mean(greedy.actions != careful.actions):.0%} of them; "
         f"worth at least {careful.value:.2f}, and no policy is worth more than {careful.upper_bound:.2f}"
     )
 
@@ -135,7 +144,10 @@ def _next_questions(kin: OffC2PL, people: Population, stories: Candidates, seed:
         z = session.difference(question)
         apart = np.argsort(-np.abs(z), kind="stable")[:2]
         contrast = " and ".join(f"how {DEMO_FEATURES[i]} it is ({z[i]:+.2f})" for i in apart)
-        out.print(f"  {number}. story {question.context}: summary {question.first} or {question.second}? They differ in {contrast}")
+        out.print(
+            f"  {number}. story {question.context}: summary {question.first} or {question.second}? "
+            f"They differ in {contrast}"
+        )
     ends = {}
     for rule in ("coverage", "random"):
         chosen = session if rule == "coverage" else kin.session(READER, stories, rule=rule, random_state=seed)
@@ -146,12 +158,16 @@ def _next_questions(kin: OffC2PL, people: Population, stories: Candidates, seed:
         ends[rule] = chosen.eigenvalues
     before, after = ends["coverage"]
     out.print(
-        f"Nobody had seen many hopeful or technical summaries. {QUESTIONS} answers raise the information in the weakest "
-        f"direction\nfrom {before[0]:.1f} to {after[0]:.1f}; {QUESTIONS} random questions to {ends['random'][1][0]:.1f}."
+        f"Nobody had seen many hopeful or technical summaries. {QUESTIONS} answers raise the information in the "
+        f"weakest\ndirection from {before[0]:.1f} to {after[0]:.1f}; {QUESTIONS} random questions to "
+        f"{ends['random'][1][0]:.1f}."
     )
     gap_before = suboptimality_gap(truth, stories, stories.argmax(stories.features @ kin.theta_[u]))
     gap_after = suboptimality_gap(truth, stories, session.policy())
-    out.print(f"{READER} loses {gap_before:.3f} per story against the best choice before the questions, {gap_after:.3f} after.")
+    out.print(
+        f"{READER} loses {gap_before:.3f} per story against the best choice before the questions, "
+        f"{gap_after:.3f} after."
+    )
     return session
 
 

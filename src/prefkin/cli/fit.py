@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import typer
+from scipy.linalg import eigvalsh
 
 from prefkin.candidates import Candidates
 from prefkin.cli.console import comparisons_from, err, out, table, working, write_folder
@@ -51,7 +52,10 @@ def fit(
     with working():
         model.fit(data)
     print_summary(model)
-    contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(summary(model), indent=2).encode()}
+    contents = {
+        MODEL_FILE: _model_bytes(model),
+        "summary.json": json.dumps(summary(model), indent=2).encode(),
+    }
     if pictures:
         contents |= _pictures(model, data)
     write_folder(out_dir, contents)
@@ -141,7 +145,7 @@ def _pictures(model: OffC2PL, data: Comparisons) -> dict[str, bytes]:
     return {
         "users.png": as_png(plot_users(model)),
         "estimates.png": as_png(plot_estimates(model, user, data.feature_names)),
-        "eigenvalues.png": as_png(plot_eigenvalues(before, np.linalg.eigvalsh(after))),
+        "eigenvalues.png": as_png(plot_eigenvalues(before, eigvalsh(after))),
     }
 
 
@@ -166,4 +170,6 @@ def _regularity(text: str) -> ItemRegularity:
     except ValueError as error:
         if isinstance(error, InvalidParameter):
             raise
-        raise InvalidParameter(f"--regularity takes LAMBDA_A,SIGMA,SET_SIZE, for example 0.1,0.05,2; got {text!r}") from None
+        raise InvalidParameter(
+            f"--regularity takes LAMBDA_A,SIGMA,SET_SIZE, for example 0.1,0.05,2; got {text!r}"
+        ) from None
