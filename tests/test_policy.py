@@ -73,6 +73,15 @@ def test_moves_alone_match_brute_force_nearly_always():
     assert hits >= 98
 
 
+def test_contexts_that_never_occur_do_not_stand_in_the_way(rng):
+    features = [rng.standard_normal((4, 2)) for _ in range(12)]
+    weights = np.array([1.0, 2.0] + [0.0] * 10)
+    found = best_policy(Candidates(features, weights), np.ones(2), np.eye(2), beta=3.0)
+    best = literal.best_policy_value(features[:2], weights[:2] / 3, np.ones(2), np.eye(2), 3.0, np.zeros(2))
+    assert found.value == pytest.approx(best)
+    assert found.upper_bound == found.value
+
+
 @pytest.mark.parametrize("beta", [0.5, 200.0])
 def test_a_large_problem_comes_with_a_bound_that_means_something(rng, beta):
     candidates = Candidates(rng.standard_normal((300, 20, 30)) / np.sqrt(30))

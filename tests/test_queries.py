@@ -41,6 +41,17 @@ def test_the_same_action_twice_is_not_a_question():
     assert widest_pair(np.array([[1.0, 2.0], [1.0, 2.0]]), np.eye(2), set()) == (-np.inf, -1, -1)
 
 
+def test_near_pairs_beside_a_far_one_are_seen():
+    assert widest_pair(np.array([[0.0], [1.0], [1e7]]), np.eye(1), {(0, 2), (1, 2)}) == (1.0, 0, 1)
+
+
+def test_a_pair_with_a_certain_answer_still_has_a_score(monkeypatch):
+    monkeypatch.setattr(prefkin.queries, "ROWS_AT_ONCE", 1)
+    for sign in (1, -1):
+        score, i, j = widest_pair(sign * np.array([[40.0], [0.0]]), np.eye(1), set(), np.ones(1))
+        assert (score, i, j) == (pytest.approx(1600 * np.exp(-40.0)), 0, 1)
+
+
 def situation(candidates, M, rng):
     return Situation(candidates, M, lambda: M, lambda: np.zeros(len(M)), rng)
 

@@ -24,6 +24,7 @@ from prefkin.confidence import gram, information_matrix
 from prefkin.errors import SessionError
 from prefkin.files import label_from_json, label_to_json, write_atomically
 from prefkin.likelihood import fit_preference
+from prefkin.progress import in_one_order
 from prefkin.queries import RULES, Pairs, QueryRule, Question, Situation, refuse_unknown_rule
 
 __all__ = ["ActiveSession"]
@@ -83,6 +84,7 @@ class ActiveSession:
 
     # -- the conversation ------------------------------------------------------------------------------------------
 
+    @in_one_order
     def ask(self) -> Question:
         """The next question; the same one until it is answered or skipped  [paper: query]."""
         if self._pending is None:
@@ -94,6 +96,7 @@ class ActiveSession:
             )
         return self._pending
 
+    @in_one_order
     def tell(self, question: Question, prefers_first: bool) -> None:
         """Take an answer: True when the first action was preferred. Refits on all that is known  [paper: theta_n]."""
         if prefers_first not in (True, False):
@@ -111,6 +114,7 @@ class ActiveSession:
         self.log.append((question, None))
         self._pending = None
 
+    @in_one_order
     def plan(self, n: int) -> list[Question]:
         """The next `n` questions, as asking one at a time would give them; fewer when pairs run out.
 
@@ -161,6 +165,7 @@ class ActiveSession:
         return eigvalsh(self._start), eigvalsh(self._information)
 
     @property
+    @in_one_order
     def preference(self) -> FloatArray:
         """θ̄: the last estimate weighted by d·λ_min(M̃ᴺ), every estimate on the way by 1  [paper: theta_bar]."""
         n = self.n_answers
@@ -195,6 +200,7 @@ class ActiveSession:
         """Write the state as JSON; the file is replaced as a whole or not at all."""
         write_atomically(Path(path), json.dumps(self.state()).encode())
 
+    @in_one_order
     def restore(self, state: dict[str, Any]) -> None:
         """Bring a session that has heard nothing yet to a saved state."""
         if self.log:

@@ -26,13 +26,14 @@ from scipy.linalg import cholesky, solve_triangular
 from prefkin.candidates import Candidates
 from prefkin.comparisons import BoolArray, FloatArray, IntArray
 from prefkin.errors import InvalidParameter
+from prefkin.progress import in_one_order
 
 __all__ = ["Policy", "best_policy", "inverse_norm", "pessimistic_value"]
 
 FRANK_WOLFE_ROUNDS = 120
 PAIRED_MOVES = 400  # pairs of moves are its square
 MOVE_TABLE_SIZE = 8_000_000  # numbers: 64 MB
-MOST_COMBINATIONS = 20_000
+MOST_COMBINATIONS = 20_000  # held as that many mean features
 RESTARTS = 12  # of the moves, where they are cheap
 
 
@@ -78,6 +79,7 @@ def pessimistic_value(
     return shift @ theta - beta * inverse_norm(shift, M)
 
 
+@in_one_order
 def best_policy(
     candidates: Candidates,
     theta: FloatArray,
@@ -371,25 +373,30 @@ def _enumerate(problem: _Problem, mixture: _Mixture, best: IntArray) -> IntArray
     candidates = problem.candidates
     value = problem.value(best)
     budget = mixture.upper - value + 1e-12 * max(1.0, abs(mixture.upper), abs(value))
-    alive = np.flatnonzero(mixture.reduced_cost <= budget)
+    possible = mixture.reduced_cost <= budget
+    possible[(candidates.weights == 0)[candidates.owner]] = False  # contexts that never occur: any action will do
+    possible[candidates.starts[:-1] + best] = True
+    alive = np.flatnonzero(possible)
     options = np.split(alive, np.cumsum(np.bincount(candidates.owner[alive], minlength=len(candidates)))[:-1])
-    if any(len(rows) == 0 for rows in options):
-        return best
-    order = sorted(range(len(options)), key=lambda x: len(options[x]))
+    undecided = sorted((x for x, rows in enumerate(options) if len(rows) > 1), key=lambda x: len(options[x]))
     spent, chosen = np.zeros(1), np.zeros((1, 0), dtype=np.intp)
-    for x in order:
+    for x in undecided:
         total = np.add.outer(spent, mixture.reduced_cost[options[x]])
         parent, option = np.nonzero(total <= budget)
         if len(parent) > MOST_COMBINATIONS:
             return None
         spent = total[parent, option]
         chosen = np.column_stack([chosen[parent], options[x][option]])
-    rows = np.empty_like(chosen)
-    rows[:, order] = chosen
-    means = np.zeros((len(rows), candidates.dim))
-    for x in range(len(candidates)):
-        means += candidates.weights[x] * candidates.features[rows[:, x]]
-    shift = means - problem.reference
+    if len(chosen) == 0:
+        return best
+    shift = np.repeat(problem.shift(best)[None], len(chosen), axis=0)
+    for column, x in enumerate(undecided):
+        now = candidates.features[candidates.starts[x] + best[x]]
+        shift += candidates.weights[x] * (candidates.features[chosen[:, column]] - now)
     values = shift @ problem.theta - problem.beta * np.linalg.norm(_whiten(shift, problem.factor), axis=1)
     winner = int(np.argmax(values))
-    return rows[winner] - candidates.starts[:-1] if values[winner] > value else best
+    if not values[winner] > value:
+        return best
+    actions = best.copy()
+    actions[undecided] = chosen[winner] - candidates.starts[undecided]
+    return actions

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from typing import Any, TypeVar
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["for_each", "reporting", "single_threaded"]
+__all__ = ["for_each", "in_one_order", "reporting", "single_threaded"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 Listener = Callable[[str, int, int], None]
 
 _listener: ContextVar[Listener | None] = ContextVar("prefkin_listener", default=None)
@@ -49,6 +50,17 @@ def _blas() -> Any:
 def single_threaded() -> Any:
     """A context in which numpy and scipy use one thread, so that sums have one order."""
     return _blas().limit(limits=1)
+
+
+def in_one_order(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """A function whose sums have one order, however many threads numpy may use elsewhere."""
+
+    @wraps(function)
+    def ordered(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with single_threaded():
+            return function(*args, **kwargs)
+
+    return ordered
 
 
 def for_each(

@@ -217,7 +217,9 @@ def widest_pair(
     reach = np.sqrt(np.maximum(square, 0.0))
     reward = None if theta is None else centred @ theta
     order = np.argsort(-reach, kind="stable")
-    floor = 1e-12 * float(square.max())  # closer than rounding error: the same action twice, nothing to ask
+    blurred = 1e-8 * float(
+        square.max()
+    )  # below, differences of large numbers: compute from differences of rows instead
     steepest = 1.0 if theta is None else 0.25  # σ′ is at most 1/4
     best, pair = -np.inf, (-1, -1)
     for at in range(0, len(order), ROWS_AT_ONCE):
@@ -229,11 +231,15 @@ def widest_pair(
         for start in range(0, len(others), ROWS_AT_ONCE):
             some = others[start : start + ROWS_AT_ONCE]
             score = square[rows][:, None] + square[some] - 2.0 * (image[rows] @ centred[some].T)
-            shut = (score <= floor) | (rows[:, None] == some)
+            for i in np.flatnonzero((score <= blurred).any(axis=1)):
+                near = np.flatnonzero(score[i] <= blurred)
+                apart = features[some[near]] - features[rows[i]]
+                score[i, near] = np.einsum("ij,ij->i", apart @ inverse, apart)
+            same = score <= 0.0  # an action and its copy, or itself: nothing to ask
             if reward is not None:
-                chance = expit(reward[rows][:, None] - reward[some])
-                score *= chance * (1.0 - chance)
-            score[shut] = -np.inf
+                margin = reward[rows][:, None] - reward[some]
+                score *= expit(margin) * expit(-margin)
+            score[same] = -np.inf
             _shut(score, rows, some, closed)
             top = float(score.max())
             if top < best or top == -np.inf:
