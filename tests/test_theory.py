@@ -43,7 +43,7 @@ def test_lemma_1_the_radius_covers_the_error(rng, d, n):
         misses += error > own_radius(model, 0)
         worst = max(worst, error / own_radius(model, 0))
     assert misses <= delta * trials
-    assert worst < 1  # and the paper's caution is visible: measured 0.05 to 0.2
+    assert worst < 1
 
 
 def test_lemma_1_and_ci_are_the_printed_formulas(rng):

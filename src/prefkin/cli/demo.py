@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import typer
 from scipy.special import expit
 
@@ -49,15 +50,17 @@ def demo(
     _what_theory_says(people)
     _recommendation(kin, stories)
     session = _next_questions(kin, people, stories, seed)
-    pictures = {
+    contents = {
+        "votes.csv": _votes(people),
+        "stories.csv": _stories(stories),
         "users.png": as_png(plot_users(kin)),
         "held_out.png": as_png(plot_held_out(results)),
         "estimates.png": as_png(plot_estimates(kin, READER, DEMO_FEATURES)),
         "eigenvalues.png": as_png(plot_eigenvalues(*session.eigenvalues)),
     }
-    write_folder(out_dir, pictures)
-    out.print(f"\nPictures: {', '.join(str(out_dir / name) for name in pictures)}")
-    out.print("Your own data: prefkin audit FILE, then prefkin fit FILE --out DIR (docs/data-formats.md)")
+    write_folder(out_dir, contents)
+    out.print(f"\nPictures and data are in {out_dir}: {', '.join(contents)}")
+    out.print(f"Try: prefkin fit {out_dir}/votes.csv --out kin; then your own data (docs/data-formats.md)")
 
 
 def _title(text: str) -> None:
@@ -169,6 +172,23 @@ def _next_questions(kin: OffC2PL, people: Population, stories: Candidates, seed:
         f"{gap_after:.3f} after."
     )
     return session
+
+
+def _votes(people: Population) -> bytes:
+    """The readers' choices as `prefkin fit` reads them."""
+    data, columns = people.data, {}
+    columns["user"], columns["y"] = data.users, data.y.astype(int)
+    for side, features in (("first", data.first), ("second", data.second)):
+        if features is not None:
+            columns |= {f"{side}{i}": features[:, i].round(6) for i in range(data.dim)}
+    return pl.DataFrame(columns).write_csv().encode()
+
+
+def _stories(stories: Candidates) -> bytes:
+    """The stories as `prefkin rank` reads them."""
+    columns = {"context": [f"story {x}" for x in stories.owner], "action": [f"summary {a}" for a in stories.actions]}
+    features = {f"phi{i}": stories.features[:, i].round(6) for i in range(stories.dim)}
+    return pl.DataFrame(columns | features).write_csv().encode()
 
 
 def _answer(session: ActiveSession, question: Question, truth: FloatArray, rng: np.random.Generator) -> bool:
