@@ -33,9 +33,8 @@ def main() -> None:
         rng, n_users=args.users, n_groups=8, dim=args.dim, n_comparisons=args.comparisons, strength=4.0, n_held_out=1
     )
     data = people.data
-    print(
-        f"U={args.users} N={args.comparisons} d={args.dim}: data {data.Z.nbytes / 1e6:.0f} MB, peak so far {peak():.2f} GB"
-    )
+    size = f"U={args.users} N={args.comparisons} d={args.dim}"
+    print(f"{size}: data {data.Z.nbytes / 1e6:.0f} MB, peak so far {peak():.2f} GB")
     for gamma in (1.0, np.inf):
         start = time.perf_counter()
         model = OffC2PL(gamma).fit(data.Z, data.y, users=data.users)
