@@ -63,8 +63,12 @@ def test_gamma_zero_is_the_single_user_method_bit_for_bit(rng):
 
 
 def test_gamma_infinite_pools_everybody(rng):
-    Z, y, users = draw_answers(rng)
+    Z, y, users = draw_answers(rng, sizes=[10, 20, 30, 30, 30, 40])
     model = OffC2PL(gamma=np.inf).fit(Z, y, users=users)
+    labels, share = model.neighbours(2, weights=True)
+    assert dict(zip(labels.tolist(), share.tolist(), strict=True)) == pytest.approx(
+        {0: 1 / 16, 1: 2 / 16, 2: 3 / 16, 3: 3 / 16, 4: 3 / 16, 5: 4 / 16}
+    )
     assert all(len(model.neighbours(u)) == 6 for u in range(6))
     assert np.allclose(model.theta_[0], literal.optimum(Z, y, 1.0), atol=1e-6)
 

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -85,9 +85,22 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     # -- reading what was learnt -------------------------------------------------------------------------------------
 
-    def neighbours(self, user: Hashable) -> LabelArray:
-        """Labels of the users whose data shape `user`'s estimate, itself included."""
-        return self.users_[self._members(self._index(user))]
+    @overload
+    def neighbours(self, user: Hashable, weights: Literal[False] = False) -> LabelArray: ...
+
+    @overload
+    def neighbours(self, user: Hashable, weights: Literal[True]) -> tuple[LabelArray, FloatArray]: ...
+
+    def neighbours(self, user: Hashable, weights: bool = False) -> LabelArray | tuple[LabelArray, FloatArray]:
+        """Labels of the users whose data shape `user`'s estimate, itself included.
+
+        With `weights=True` also how much: each one's share of the comparisons that are used.
+        """
+        members = self._members(self._index(user))
+        if not weights:
+            return self.users_[members]
+        counts = self._users.counts[members]
+        return self.users_[members], counts / max(float(counts.sum()), 1e-300)
 
     def information(self, user: Hashable) -> FloatArray:
         """M̃_u = (λ/κ) I + Σ z zᵀ over the neighbourhood's rows, shape (d, d); computed when asked for."""
