@@ -66,7 +66,7 @@ def test_n_min_is_the_printed_formula():
 
 
 def test_regularity_refuses_what_is_not_positive():
-    with pytest.raises(InvalidParameter, match="sigma must be above 0"):
+    with pytest.raises(InvalidParameter, match="sigma must be a number above 0"):
         ItemRegularity(0.1, 0.0, 2)
 
 

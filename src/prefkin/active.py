@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Hashable
 from copy import deepcopy
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,9 @@ class ActiveSession:
         self._trail = np.zeros_like(self._theta)  # Σ_n θ̃ⁿ
         self._closed = Pairs()
         self._pending: Question | None = None
-        self._rng = rng if rng is not None else np.random.default_rng()
+        self._rng = np.random.default_rng() if rng is None else rng
+        if not isinstance(self._rng.bit_generator, np.random.PCG64):  # whose state is plain numbers, as a file needs
+            self._rng = np.random.default_rng(int(self._rng.integers(2**63)))
         self._rule: QueryRule = RULES[rule](
             Situation(candidates, self._start, self._hessian, lambda: self._theta, self._rng)
         )
@@ -90,16 +93,18 @@ class ActiveSession:
         if self._pending is None:
             self._pending = self._rule.pick(self._closed)
         if self._pending is None:
-            raise SessionError(
-                f"all pairs of the {len(self.candidates)} contexts have been asked; give more candidates, "
-                "or allow repeats with repeat=True"
+            asked = (
+                f"all pairs of the {len(self.candidates)} contexts have been asked"
+                if self.log
+                else (f"none of the {len(self.candidates)} contexts has two different actions")
             )
+            raise SessionError(f"{asked}; give more candidates, or allow repeats with repeat=True")
         return self._pending
 
     @in_one_order
     def tell(self, question: Question, prefers_first: bool) -> None:
         """Take an answer: True when the first action was preferred. Refits on all that is known  [paper: theta_n]."""
-        if prefers_first not in (True, False):
+        if not isinstance(prefers_first, bool | np.bool_ | int) or prefers_first not in (True, False):
             raise SessionError(f"an answer is True or False; got {prefers_first!r} (to pass, use skip)")
         z = self._note(question, bool(prefers_first))
         answers = Rows(z[None], np.array([float(prefers_first)]), np.ones(1))
@@ -109,7 +114,7 @@ class ActiveSession:
 
     def skip(self, question: Question) -> None:
         """No answer: nothing is learnt, and this pair is not asked again."""
-        self._check(question)
+        question = self._check(question)
         self._closed.add(question)
         self.log.append((question, None))
         self._pending = None
@@ -207,22 +212,39 @@ class ActiveSession:
             raise SessionError("this session has already begun; restore into a new one")
         if state.get("prefkin_session") != STATE_VERSION:
             raise SessionError(f"not a session state of version {STATE_VERSION}; it cannot be continued here")
-        if state["fingerprint"] != self._fingerprint:
-            raise SessionError("the saved session was about other candidates or other data; open it with the same ones")
+        if state.get("fingerprint") != self._fingerprint:
+            raise SessionError(
+                "the saved session was about other candidates, data or parameters; open it with the same ones"
+            )
+        try:
+            self._replay(state)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise SessionError(f"the saved session is damaged ({error!r:.80}); it cannot be continued") from None
+
+    def _replay(self, state: dict[str, Any]) -> None:
         answered: list[tuple[FloatArray, float]] = []
         for context, first, second, answer in state["log"]:
             question = Question(context, first, second)
             if answer is None:
                 self.skip(question)
-            else:
+            elif answer in (True, False):
                 answered.append((self._note(question, bool(answer)), float(answer)))
+            else:
+                raise ValueError(f"an answer is {answer!r}")
         if answered:
             Z, y = np.array([z for z, _ in answered]), np.array([answer for _, answer in answered])
             added = Rows(Z, y, np.ones(len(y)))
             self._rows = Rows(*(np.concatenate(both) for both in zip(self._rows, added, strict=True)))
-        self._theta, self._trail = np.array(state["theta"]), np.array(state["trail"])
+        for name in ("theta", "trail"):
+            values = np.array(state[name], dtype=np.float64)
+            if values.shape != self._theta.shape or not np.isfinite(values).all():
+                raise ValueError(f"{name} does not fit")
+            setattr(self, f"_{name}", values)
         self._rng.bit_generator.state = state["rng"]
-        self._pending = Question(*state["pending"]) if state["pending"] else None
+        if state["pending"]:
+            question = Question(*state["pending"])
+            self._check(question)
+            self._pending = question
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -230,10 +252,11 @@ class ActiveSession:
     def _fingerprint(self) -> int:
         """Which data and candidates this session is about."""
         offline = (part[: self._offline] for part in self._rows)
-        return _checksum(*offline, self.candidates.features, self.candidates.starts)
+        constants = np.array([self.ridge, self.kappa])
+        return _checksum(constants, *offline, self.candidates.features, self.candidates.starts)
 
     def _note(self, question: Question, answer: bool) -> FloatArray:
-        self._check(question)
+        question = self._check(question)
         z = self.difference(question)
         self.log.append((question, answer))
         if not self.repeat:
@@ -243,12 +266,17 @@ class ActiveSession:
         self._pending = None
         return z
 
-    def _check(self, question: Question) -> None:
-        x, i, j = question.context, question.first, question.second
+    def _check(self, question: Question) -> Question:
+        """The question in plain integers, if it can be asked here."""
+        try:
+            x, i, j = index(question.context), index(question.first), index(question.second)
+        except (AttributeError, TypeError):
+            raise SessionError(f"{question!r:.60} is not a question; answer what ask() or plan() returned") from None
         if not (0 <= x < len(self.candidates) and i != j and min(i, j) >= 0 and max(i, j) < self.candidates.sizes[x]):
             raise SessionError(f"{question} is not about two different actions of one of the candidates' contexts")
         if question in self._closed:
             raise SessionError(f"{question} has been answered or skipped already")
+        return Question(x, i, j, question.score)
 
     def _hessian(self) -> FloatArray:
         p = expit(self._rows.Z @ self._theta)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from prefkin.comparisons import FloatArray, IntArray, LabelArray, distinct_labels, label_array
+from prefkin.comparisons import LARGEST_FEATURE, FloatArray, IntArray, LabelArray, distinct_labels, label_array
 from prefkin.errors import InvalidCandidates
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ class Candidates:
     ) -> None:
         self.features, sizes = _flat(features)
         self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        bad = np.flatnonzero(~np.isfinite(self.features).all(axis=1))
+        bad = np.flatnonzero(~(np.abs(self.features) <= LARGEST_FEATURE).all(axis=1))
         if bad.size:
             x = int(np.searchsorted(self.starts, bad[0], side="right")) - 1
             raise InvalidCandidates(
                 f"the features of context {x}, action {bad[0] - self.starts[x]} (counted from 0) are not finite "
-                f"({bad.size} such actions); mend or leave them out"
+                f"or beyond 1e100 ({bad.size} such actions); mend or leave them out"
             )
         self.weights = _probabilities(weights, len(sizes))
         self.contexts = np.arange(len(sizes)) if contexts is None else label_array(contexts, "contexts")
@@ -134,12 +134,14 @@ class Candidates:
 
 
 def _flat(features: Any) -> tuple[FloatArray, IntArray]:
-    if isinstance(features, np.ndarray) and features.ndim == 3:
+    if isinstance(features, np.ndarray) and features.ndim == 3 and features.dtype.kind in "biuf":
         n_contexts, n_actions, dim = features.shape
         flat = np.ascontiguousarray(features, dtype=np.float64).reshape(n_contexts * n_actions, dim)
         sizes = np.full(n_contexts, n_actions, dtype=np.intp)
     else:
         try:
+            if np.iscomplexobj(features):
+                raise TypeError
             parts = [np.asarray(part, dtype=np.float64) for part in features]
         except (TypeError, ValueError):
             raise InvalidCandidates(
@@ -164,9 +166,13 @@ def _flat(features: Any) -> tuple[FloatArray, IntArray]:
 def _probabilities(weights: ArrayLike | None, n_contexts: int) -> FloatArray:
     if weights is None:
         return np.full(n_contexts, 1.0 / n_contexts)
-    given = np.asarray(weights, dtype=np.float64)
+    try:
+        given = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidCandidates("weights must be numbers, one per context") from None
     if given.shape != (n_contexts,):
         raise InvalidCandidates(f"weights has shape {given.shape} for {n_contexts} contexts; give one per context")
-    if not (np.isfinite(given).all() and (given >= 0).all() and given.sum() > 0):
+    if not (np.isfinite(given).all() and (given >= 0).all() and given.max() > 0):
         raise InvalidCandidates("weights must be finite, at least 0, and not all 0")
+    given = given / given.max()  # so that the sum cannot overflow
     return given / given.sum()

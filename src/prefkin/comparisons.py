@@ -24,6 +24,7 @@ BoolArray = NDArray[np.bool_]
 LabelArray = NDArray[Any]
 
 DROPPABLE = ("ties", "missing")
+LARGEST_FEATURE = 1e100  # squares and sums of squares must not overflow
 
 
 class Rows(NamedTuple):
@@ -155,8 +156,9 @@ class Comparisons:
                 f"first has shape {one.shape} but second has {other.shape}; "
                 "both sides of a pair need one row each and the same features"
             )
-        with np.errstate(invalid="ignore"):  # inf − inf: refused by row below
+        with np.errstate(invalid="ignore"):
             difference = one - other
+        difference[np.isinf(one) | np.isinf(other)] = np.inf  # also inf − inf: infinite, not missing
         return cls._checked(difference, one, y, users, weights, contexts, feature_names, drop)
 
     @classmethod
@@ -209,7 +211,9 @@ class Comparisons:
             where = None if where is None else where[keep]
             first = None if first is None else first[keep]
         names = None if feature_names is None else tuple(str(name) for name in feature_names)
-        return cls(Z, answers, owners, scale, where, first, names, dropped)
+        data = cls(Z, answers, owners, scale, where, first, names, dropped)
+        data._coded  # noqa: B018 - labels that cannot be told apart are refused here, not later
+        return data
 
     def __len__(self) -> int:
         return len(self.y)
@@ -294,6 +298,7 @@ def _refuse_bad_rows(
         ),
         (np.isnan(Z).any(axis=1), "a feature is missing (NaN) in {row}", drop_missing),
         (~np.isfinite(Z).all(axis=1), "a feature is infinite (inf) in {row}", "clip or remove it"),
+        ((np.abs(Z) > LARGEST_FEATURE).any(axis=1), "a feature is beyond 1e100 in {row}", "scale the features down"),
     )
     for bad, message, remedy in faults:
         if (at := np.flatnonzero(bad & keep)).size:
@@ -304,6 +309,8 @@ def _refuse_bad_rows(
 
 def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
     """A float matrix with one row per comparison, or one line that says which row does not fit."""
+    if np.iscomplexobj(values):
+        raise InvalidComparisons(f"{name} holds complex data, which no preference can weigh; give real features")
     try:
         matrix = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -320,7 +327,7 @@ def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
 
 def _ragged_matrix(values: Any, name: str) -> FloatArray:
     """Rows given one by one: None rows become NaN; a row of another length is named."""
-    rows = list(values)
+    rows = [None if np.ndim(row) == 0 and is_missing(row) else row for row in values]
     sizes = [None if row is None else np.size(row) for row in rows]
     dim = next((size for size in sizes if size is not None), 0)
     for i, size in enumerate(sizes):
@@ -344,7 +351,7 @@ def _ragged_matrix(values: Any, name: str) -> FloatArray:
 
 def answer_array(values: ArrayLike) -> FloatArray:
     """Answers as floats: NaN where missing, 0.5 for ties; words other than "tie" are refused by row."""
-    raw = plain_array(values)
+    raw = plain_array(values, "y")
     if raw.ndim != 1:
         raise InvalidComparisons(f"y must be one answer per comparison, got an array of shape {raw.shape}")
     if raw.dtype.kind in "biuf":
@@ -355,8 +362,9 @@ def answer_array(values: ArrayLike) -> FloatArray:
 def _answer(value: Any, row: int) -> float:
     if is_missing(value):
         return np.nan
-    if isinstance(value, str) and value.strip().lower() == "tie":
-        return 0.5
+    words = {"tie": 0.5, "true": 1.0, "false": 0.0}
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -367,35 +375,57 @@ def _answer(value: Any, row: int) -> float:
 
 
 def number_array(values: ArrayLike, name: str) -> FloatArray:
-    """A vector of floats."""
-    try:
-        numbers = np.asarray(plain_array(values), dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidComparisons(f"{name} must be numbers; got {plain_array(values).dtype} values") from None
-    if numbers.ndim != 1:
-        raise InvalidComparisons(f"{name} must be one number per comparison, got shape {numbers.shape}")
+    """A vector of floats, NaN where missing."""
+    given = plain_array(values, name)
+    if given.ndim != 1:
+        raise InvalidComparisons(f"{name} must be one number per comparison, got shape {given.shape}")
+    if given.dtype.kind in "biuf":
+        return given.astype(np.float64)
+    numbers = np.empty(len(given))
+    for row, value in enumerate(given.tolist()):
+        try:
+            numbers[row] = np.nan if is_missing(value) else float(value)
+        except (TypeError, ValueError):
+            raise InvalidComparisons(
+                f"{name} must be numbers, but row {row} (counted from 0) is {value!r:.40}; mend it"
+            ) from None
     return numbers
 
 
-def plain_array(values: Any) -> NDArray[Any]:
+def plain_array(values: Any, name: str) -> NDArray[Any]:
     """A numpy array of what was given: a Series becomes its values, a list keeps its own objects."""
     if isinstance(values, np.ndarray):
         return values
-    if hasattr(values, "to_numpy"):
+    if hasattr(values, "to_numpy") and not _has_missing(values):
         return np.asarray(values.to_numpy())
-    items = list(values)
+    try:
+        items = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
+    except TypeError:
+        raise InvalidComparisons(f"{name} must be a sequence, one entry per comparison; got {values!r:.40}") from None
     kept = np.empty(len(items), dtype=object)
     kept[:] = items
     return kept
+
+
+def _has_missing(series: Any) -> bool:
+    """Does a pandas, polars or pyarrow column have gaps? Its integers would become floats on the way to numpy."""
+    if hasattr(series, "isna"):
+        return bool(series.isna().any())
+    gaps = getattr(series, "null_count", 0)
+    return bool(gaps() if callable(gaps) else gaps)
 
 
 def label_array(values: ArrayLike | Sequence[Hashable], name: str) -> LabelArray:
     """One label per row, each as it was given (tuples stay tuples, 1 and "1" stay apart)."""
     if isinstance(values, str):
         raise InvalidComparisons(f"{name} must be one label per comparison, got the single text {values!r}")
-    labels = plain_array(values)
+    labels = plain_array(values, name)
     if labels.ndim != 1:
         raise InvalidComparisons(f"{name} must be one label per comparison, got an array of shape {labels.shape}")
+    if labels.dtype.kind in "mM":  # numpy turns these into integers when asked for a list; as objects they stay
+        kept = np.empty(len(labels), dtype=object)
+        kept[:] = list(labels)
+        return kept
     return labels
 
 
@@ -413,11 +443,17 @@ def missing_labels(labels: LabelArray) -> BoolArray:
     """Where a label is missing."""
     if labels.dtype.kind == "f":
         return np.isnan(labels)
-    if labels.dtype.kind in "mM":
-        return np.isnat(labels)
     if labels.dtype.kind != "O":
         return np.zeros(len(labels), dtype=bool)
     return np.fromiter((is_missing(label) for label in labels), dtype=bool, count=len(labels))
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def distinct_labels(labels: LabelArray) -> tuple[LabelArray, IntArray]:
@@ -433,10 +469,10 @@ def distinct_labels(labels: LabelArray) -> tuple[LabelArray, IntArray]:
     try:
         codes = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), dtype=np.intp, count=len(labels))
     except TypeError:
-        bad = next(i for i, label in enumerate(labels) if getattr(label, "__hash__", None) is None)
+        bad = next(i for i, label in enumerate(labels) if not _hashable(label))
         raise InvalidComparisons(
-            f"the user in row {bad} (counted from 0) is a {type(labels[bad]).__name__}, which cannot be a label; "
-            "use text, numbers or tuples"
+            f"the label in row {bad} (counted from 0) is a {type(labels[bad]).__name__}, which cannot be a label; "
+            "use text, numbers or tuples of them"
         ) from None
     names: list[Hashable] = list(seen)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -124,8 +125,9 @@ class ItemRegularity:
 
     def __post_init__(self) -> None:
         for name in ("lambda_a", "sigma", "set_size"):
-            if not getattr(self, name) > 0:
-                raise InvalidParameter(f"ItemRegularity: {name} must be above 0; got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not (isinstance(value, Real) and 1e-100 < value < 1e100):
+                raise InvalidParameter(f"ItemRegularity: {name} must be a number above 0; got {value!r}")
 
     @cached_property
     def smoothed(self) -> float:

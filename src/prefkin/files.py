@@ -16,11 +16,14 @@ entry is positive), so that no method can profit from "the first one always wins
 
 from __future__ import annotations
 
+import csv
+import difflib
 import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ from prefkin.comparisons import (
     distinct_labels,
     feature_matrix,
     is_missing,
+    missing_labels,
 )
 from prefkin.errors import InvalidTable, ModelFileError, PrefkinError
 
@@ -48,6 +52,8 @@ COMPARISON_FIELDS = (
 )
 CANDIDATE_FIELDS = ("context", "action", "phi", "weight")
 ITEM_FIELDS = ("item", "phi")
+FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")
+MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 
 Embed = Callable[[list[str]], Any]
 
@@ -79,7 +85,7 @@ def read_comparisons(
     with _named(source):
         if _suffix(source) == ".npz":
             return _comparisons_from_npz(Path(source), columns, drop)
-        table = _Table(_frame(source), columns, COMPARISON_FIELDS)
+        table = _Table(source, columns, COMPARISON_FIELDS)
         users = table.labels(_user_column(table))
         context = table.labels("context") if table.has("context") else None
         weights = table.labels("weight") if table.has("weight") else None
@@ -125,14 +131,26 @@ def read_candidates(source: Any, columns: Mapping[str, str] | None = None) -> Ca
             if "features" not in arrays:
                 raise InvalidTable(f"array features is missing; the file has: {', '.join(arrays) or 'nothing'}")
             return Candidates(arrays["features"], arrays.get("weights"))
-        table = _Table(_frame(source), columns, CANDIDATE_FIELDS)
+        table = _Table(source, columns, CANDIDATE_FIELDS)
         for name in ("context", "action"):
             if not table.has(name):
                 raise table.lacks(f"column {name}", name)
         if not table.has_features("phi"):
             raise table.lacks("the features: phi0, phi1, ... or a list column phi", "phi")
-        features, actions = table.features("phi"), table.labels("action")
+        features, actions = feature_matrix(table.features("phi"), "phi"), table.labels("action")
+        for name in ("context", "action"):
+            if (gaps := np.flatnonzero(missing_labels(table.labels(name)))).size:
+                raise InvalidTable(
+                    f"column {table.names[name]} is missing in row {gaps[0]} (counted from 0); fill it in"
+                )
         contexts, codes = distinct_labels(table.labels("context"))
+        seen: set[Hashable] = set()
+        for row, pair in enumerate(zip(codes.tolist(), actions.tolist(), strict=True)):
+            if pair in seen:
+                raise InvalidTable(
+                    f"action {pair[1]!r} stands twice in its context (row {row}, counted from 0); drop one"
+                )
+            seen.add(pair)
         order = np.argsort(codes, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(codes, minlength=len(contexts)))[:-1])
         weights = None
@@ -206,21 +224,40 @@ def _suffix(source: Any) -> str | None:
     return Path(source).suffix.lower() if isinstance(source, str | Path) else None
 
 
-def _frame(source: Any) -> Any:
+def _refuse_no_file(path: Path) -> None:
+    if not path.is_file():
+        raise InvalidTable("this is a folder; give a file" if path.is_dir() else "no such file")
+
+
+def _text_columns(path: Path, names: Collection[str]) -> dict[str, Any]:
+    """Columns of labels in a CSV file, to be read as text: 007 and 7 are two people. Columns named twice are refused."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        header = next(csv.reader(file), [])
+    for column in header:
+        if header.count(column) > 1:
+            raise InvalidTable(f"column {column!r} stands twice in the header; rename one of them")
+    return {column: pl.String for column in header if column in names}
+
+
+def _frame(source: Any, as_text: Collection[str] = ()) -> Any:
     """A narwhals frame of whatever was given."""
     if not isinstance(source, str | Path):
         try:
-            return nw.from_native(source, eager_only=True)
+            frame = nw.from_native(source, eager_only=True)
+            if any(not isinstance(name, str) for name in frame.columns):
+                raise InvalidTable(f"column names must be text; got {frame.columns[:5]!r:.80}")
+            return frame
+        except nw.exceptions.NarwhalsError as error:
+            raise InvalidTable(f"the frame cannot be read: {str(error).splitlines()[0]:.120}") from None
         except TypeError:
             raise InvalidTable(
                 f"cannot read a {type(source).__name__}; give a file path or a pandas, polars or pyarrow frame"
             ) from None
     path = Path(source)
-    if not path.is_file():
-        raise InvalidTable("no such file")
+    _refuse_no_file(path)
     readers: dict[str, Callable[[Path], pl.DataFrame]] = {
         ".parquet": pl.read_parquet,
-        ".csv": lambda p: pl.read_csv(p, infer_schema_length=None),
+        ".csv": lambda p: pl.read_csv(p, infer_schema_length=None, schema_overrides=_text_columns(p, as_text)),
         ".jsonl": lambda p: pl.read_ndjson(p, infer_schema_length=None),
     }
     if path.suffix.lower() not in readers:
@@ -237,14 +274,13 @@ def _frame(source: Any) -> Any:
 
 
 def _npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    if not path.is_file():
-        raise InvalidTable("no such file")
+    _refuse_no_file(path)
     if not zipfile.is_zipfile(path):
         raise InvalidTable("not a readable .npz file")
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if "allow_pickle" in str(error):
             raise InvalidTable("it holds Python objects; save labels as text or numbers") from None
         raise InvalidTable("not a readable .npz file") from None
@@ -278,17 +314,40 @@ def _comparisons_from_npz(path: Path, columns: Mapping[str, str] | None, drop: s
 class _Table:
     """Columns under our names; features as one list column or as numbered columns."""
 
-    def __init__(self, frame: Any, columns: Mapping[str, str] | None, fields: Sequence[str]) -> None:
-        self.frame, self.present = frame, list(frame.columns)
+    def __init__(self, source: Any, columns: Mapping[str, str] | None, fields: Sequence[str]) -> None:
         self.names = {name: name for name in fields}
+        if not isinstance(columns or {}, Mapping):
+            raise InvalidTable(f"columns must be a mapping from our names to the table's; got {columns!r:.60}")
         for ours, theirs in (columns or {}).items():
             if ours not in fields:
                 raise InvalidTable(f"unknown field {ours!r} in the column mapping; known: {', '.join(fields)}")
-            self.names[ours] = theirs
+            self.names[ours] = str(theirs)
+        labelled = {self.names[name] for name in fields if name not in (*FEATURE_FIELDS, "y", "weight")}
+        self.frame = _frame(source, labelled | set(USER_NAMES))
+        self.present = list(self.frame.columns)
+        for ours in columns or {}:
             if not (self.has(ours) or self.numbered(ours)):
-                raise InvalidTable(f"column {theirs!r} (for {ours}) is missing; the table has: {self.shown()}")
-        if len(frame) == 0:
+                raise InvalidTable(
+                    f"column {self.names[ours]!r} (for {ours}) is missing; the table has: {self.shown()}"
+                )
+        if len(self.frame) == 0:
             raise InvalidTable("there are no rows: the table is empty")
+        self._refuse_doubtful(fields)
+
+    def _refuse_doubtful(self, fields: Sequence[str]) -> None:
+        """A column that looks like a misspelt one of ours, or features given in two ways."""
+        missing = [name for name in fields if len(name) > 2 and not self.has_features(name)]
+        used = {*self.names.values(), *USER_NAMES}
+        for column in self.present:
+            if column not in used and (near := difflib.get_close_matches(column, missing, 1, 0.8)):
+                raise InvalidTable(
+                    f"column {column!r} looks like {near[0]!r} misspelt; rename it, map it with "
+                    f"columns={{'{near[0]}': '{column}'}} (on the command line: --map {near[0]}={column}), or drop it"
+                )
+        for name in fields:
+            if self.has(name) and name in FEATURE_FIELDS and self.numbered(name):
+                both = f"{self.names[name]} and {self.names[name]}0"
+                raise InvalidTable(f"the features stand there twice, as {both}; drop one")
 
     def shown(self) -> str:
         """The columns there are, not all of a long list."""
@@ -345,7 +404,8 @@ class _Table:
         values = np.empty(len(series))
         for row, value in enumerate(series.to_list()):
             try:
-                values[row] = np.nan if is_missing(value) else float(value)
+                gap = is_missing(value) or (isinstance(value, str) and value.strip().lower() in MISSING_WORDS)
+                values[row] = np.nan if gap else float(value)
             except (TypeError, ValueError):
                 raise InvalidTable(
                     f"column {column} is not a number in row {row} (counted from 0): {value!r:.40}; mend it"
@@ -404,12 +464,12 @@ def _items(table: _Table, side: str, items: Any) -> Any:
     known = _item_features(items)
     vectors = []
     for row, name in enumerate(table.labels(side).tolist()):
-        if name is not None and name not in known:
+        if not is_missing(name) and name not in known:
             raise InvalidTable(
                 f"item {name!r} of column {table.names[side]}, row {row} (counted from 0) has no features; "
                 f"{len(known)} items are known"
             )
-        vectors.append(None if name is None else known[name])
+        vectors.append(None if is_missing(name) else known[name])
     return vectors
 
 
@@ -417,12 +477,16 @@ def _item_features(items: Any) -> dict[Hashable, Any]:
     if isinstance(items, Mapping):
         return dict(items)
     with _named(items):
-        table = _Table(_frame(items), None, ITEM_FIELDS)
+        table = _Table(items, None, ITEM_FIELDS)
         if not table.has("item"):
             raise table.lacks("column item", "item")
         if not table.has_features("phi"):
             raise table.lacks("the features: phi0, phi1, ... or a list column phi", "phi")
-        return dict(zip(table.labels("item").tolist(), table.features("phi"), strict=True))
+        names, features = table.labels("item").tolist(), feature_matrix(table.features("phi"), "phi")
+        for row, name in enumerate(names):
+            if name in names[:row]:
+                raise InvalidTable(f"item {name!r} stands twice (row {row}, counted from 0); drop one")
+        return dict(zip(names, features, strict=True))
 
 
 def _left_right_answers(table: _Table) -> LabelArray:
@@ -432,11 +496,12 @@ def _left_right_answers(table: _Table) -> LabelArray:
     for row, (left, right, label) in enumerate(zip(*sides, strict=True)):
         if is_missing(label):
             continue
-        if label in (left, "left"):
+        word = label.strip().lower() if isinstance(label, str) else None
+        if label == left or word == "left":
             answers[row] = 1.0
-        elif label in (right, "right"):
+        elif label == right or word == "right":
             answers[row] = 0.0
-        elif isinstance(label, str) and label.lower() == "tie":
+        elif word == "tie":
             answers[row] = 0.5
         else:
             raise InvalidTable(
@@ -461,7 +526,10 @@ def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
     prompts = [_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)
     whole = [None if a is None else f"{p}\n\n{a}" if p else a for p, a in zip(prompts, answers, strict=True)]
     distinct = sorted({text for text in whole if text is not None})
-    vectors = np.asarray(embed(distinct), dtype=np.float64)
+    try:
+        vectors = np.asarray(embed(distinct), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidTable(f"embed failed on {len(distinct)} texts: {str(error).splitlines()[0]:.100}") from None
     if vectors.ndim != 2 or len(vectors) != len(distinct):
         raise InvalidTable(
             f"embed returned shape {vectors.shape} for {len(distinct)} texts; one row per text is needed"
@@ -476,6 +544,8 @@ def _text(value: Any) -> str | None:
         return None
     if isinstance(value, str):
         return value
+    if not isinstance(value, list | tuple | np.ndarray):
+        raise InvalidTable(f"a text is needed, or a list of messages; got {value!r:.40}")
     return "\n".join(str(message["content"]) if isinstance(message, dict) else str(message) for message in value)
 
 

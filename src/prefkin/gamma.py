@@ -14,6 +14,7 @@ from prefkin.pooling import pool_estimates
 
 __all__ = ["by_held_out", "content_folds", "different_users", "gap_bounds", "overestimate", "underestimate"]
 
+JUDGES = 60
 JOINED_FRACTIONS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.17, 0.23, 0.3, 0.4, 0.55, 0.75, 1.0)
 
 
@@ -64,25 +65,36 @@ def by_held_out(
 
     Radii shrink with data, so a threshold found on part of the rows would be too wide on all of them. What is
     carried over is the fraction of pairs it joins: each fold tries the same fractions, the best is turned into a
-    threshold on all rows. "Nobody" and "everybody" are always among the candidates; ties go to fewer edges.
+    threshold on all rows. "Nobody" and "everybody" are always among the candidates; ties go to fewer edges. With very
+    many users, `JUDGES` of them are asked.
     """
     if len(users) == 1:
         return 0.0
     fold_of = content_folds(users, folds)
+    judges = _judges(users)
     loss = np.zeros(len(JOINED_FRACTIONS))
     for fold in range(folds):
         train, test = _split(users, fold_of != fold)
         points = locate(train)
-        known: dict[float, FloatArray] = {}
+        known: dict[float, float] = {}
         for i, fraction in enumerate(JOINED_FRACTIONS):
             threshold = joining_threshold(points, fraction)
             if threshold not in known:
                 graph = replace(points, gamma=np.full(len(points), threshold))
-                members = [graph.neighbours(user) for user in range(len(graph))]
-                known[threshold] = pool_estimates(train, members, points.theta, ridge=ridge, n_jobs=n_jobs)
-            loss[i] += sum(log_loss(known[threshold][user], test.of(user)) for user in range(len(users)))
+                members = [graph.neighbours(user) for user in judges]
+                pooled = pool_estimates(train, members, points.theta, ridge=ridge, n_jobs=n_jobs)
+                known[threshold] = sum(log_loss(t, test.of(user)) for t, user in zip(pooled, judges, strict=True))
+            loss[i] += known[threshold]
     best = int(np.argmin(loss.round(9)))
     return joining_threshold(locate(users), JOINED_FRACTIONS[best])
+
+
+def _judges(users: UserRows) -> list[int]:
+    """Everybody, or a spread of users by what they answered (not by their place in the table)."""
+    share = np.add.reduceat(users.rows.weights * np.abs(users.rows.Z @ _probe(users.dim)), users.starts[:-1])
+    order = np.argsort(share, kind="stable")
+    chosen = order[np.linspace(0, len(order) - 1, min(JUDGES, len(order))).astype(int)]
+    return sorted(int(user) for user in chosen)
 
 
 def joining_threshold(points: Graph, fraction: float) -> float:
@@ -104,8 +116,7 @@ def content_folds(users: UserRows, folds: int) -> IntArray:
 
     Rows of one context stay together when contexts are known; otherwise each user's rows are spread evenly.
     """
-    probe = np.cos(np.arange(1, users.dim + 1))
-    key = np.abs(users.rows.Z @ probe)  # the same for a pair and its mirror image
+    key = np.abs(users.rows.Z @ _probe(users.dim))  # the same for a pair and its mirror image
     if users.contexts is not None:
         largest = np.full(users.contexts.max() + 1, -np.inf)
         np.maximum.at(largest, users.contexts, key)
@@ -115,6 +126,11 @@ def content_folds(users: UserRows, folds: int) -> IntArray:
         own = slice(users.starts[user], users.starts[user + 1])
         fold_of[own] = np.argsort(np.argsort(key[own], kind="stable"), kind="stable") % folds
     return fold_of
+
+
+def _probe(dim: int) -> FloatArray:
+    """A direction that tells rows apart."""
+    return np.cos(np.arange(1, dim + 1))
 
 
 def _split(users: UserRows, training: BoolArray) -> tuple[UserRows, UserRows]:

@@ -39,8 +39,8 @@ def fit_preference(
 ) -> FloatArray:
     """The preference that explains `rows` best, shrunk by `ridge`  [paper: theta_hat, pool, theta_n].
 
-    Stops when a Newton step moves θ by less than `tol`·(1 + ‖θ‖): the step estimates the distance to the optimum,
-    and what is left after taking it is smaller still.
+    Stops when a Newton step moves neither θ nor any margin by more than `tol`, relative to 1 + their size: the step
+    estimates the distance to the optimum, and what is left after taking it is smaller still.
 
     >>> rows = Rows(np.array([[1.0], [1.0], [1.0]]), np.array([1.0, 1.0, 0.0]), np.ones(3))
     >>> theta = fit_preference(rows, ridge=1.0)
@@ -56,9 +56,9 @@ def fit_preference(
         miss = expit(side * margin)  # probability of the answer that was not given
         gradient = Z.T @ (weights * side * miss) + ridge * theta
         step = newton_direction(Z, weights * miss * (1.0 - miss), gradient, ridge)
-        if np.linalg.norm(step) <= tol * (1.0 + np.linalg.norm(theta)):
-            return theta - step
         move = Z @ step
+        if _small(step, theta, tol) and _small(move, margin, tol):
+            return theta - step
         slope = float(gradient @ step)  # positive: −step is a descent direction
         size = 1.0
         while True:
@@ -75,6 +75,10 @@ def fit_preference(
 
 def _objective(margin: FloatArray, theta: FloatArray, side: FloatArray, weights: FloatArray, ridge: float) -> float:
     return float(weights @ np.logaddexp(0.0, side * margin) + ridge / 2.0 * (theta @ theta))
+
+
+def _small(change: FloatArray, value: FloatArray, tol: float) -> bool:
+    return bool(np.linalg.norm(change) <= tol * (1.0 + np.linalg.norm(value)))
 
 
 def _failure(gradient: FloatArray, what: str) -> str:

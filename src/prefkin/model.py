@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -27,6 +28,8 @@ from prefkin.comparisons import Comparisons, FloatArray, IntArray, LabelArray, R
 from prefkin.confidence import information_matrix
 from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.policy import Policy, best_policy
+
+MOST_PESSIMISM = 1e6
 
 __all__ = ["Explanation", "FoldedIn", "PreferenceModel"]
 
@@ -107,22 +110,22 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         ridge, kappa = self._prior()
         return information_matrix(self._pooled_rows(user), ridge=ridge, kappa=kappa)
 
-    def decision_function(self, Z: ArrayLike, users: Any = None) -> FloatArray:
+    def decision_function(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
         """θ_uᵀz for each row: positive when the first action is the one `users[i]` would prefer."""
         check_is_fitted(self)
+        if isinstance(Z, Comparisons):
+            Z, users = Z.Z, Z.users if users is None else users
         features = validate_data(self, Z, reset=False, dtype=np.float64)
-        if isinstance(users, str):
-            raise InvalidComparisons(f"users must be one label per row, got the single text {users!r}")
         owner = self._owners(users, len(features))
         margin: FloatArray = np.einsum("ij,ij->i", features, self.theta_[owner])
         return margin
 
-    def predict_proba(self, Z: ArrayLike, users: Any = None) -> FloatArray:
+    def predict_proba(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
         """Probability of each answer, shape (n, 2); column 1: the first action is preferred."""
         first = expit(self.decision_function(Z, users=users))
         return np.column_stack([1.0 - first, first])
 
-    def predict(self, Z: ArrayLike, users: Any = None) -> LabelArray:
+    def predict(self, Z: ArrayLike | Comparisons, users: Any = None) -> LabelArray:
         """The likelier answer for each row."""
         prefers_first = self.decision_function(Z, users=users) > 0
         return self.classes_[prefers_first.astype(np.intp)]
@@ -150,10 +153,15 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             paper says, other references give other policies.
         scope : "policy" values a policy as a whole, as the paper does; "context" plays safe in each context alone
         """
-        if not (np.isfinite(pessimism) and pessimism >= 0):
-            raise InvalidParameter(f"pessimism must be finite and at least 0; got {pessimism!r}")
-        w = None if reference is None else np.asarray(reference, dtype=np.float64)
-        theta = self.theta_[self._index(user)]
+        u = self._index(user)
+        if not isinstance(pessimism, Real) or not 0 <= pessimism <= MOST_PESSIMISM:
+            raise InvalidParameter(f"pessimism must be a number from 0 to {MOST_PESSIMISM:g}; got {pessimism!r}")
+        _refuse_other_candidates(candidates)
+        try:
+            w = None if reference is None else np.asarray(reference, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InvalidParameter(f"reference must be {self.n_features_in_} numbers; got {reference!r:.40}") from None
+        theta = self.theta_[u]
         beta = pessimism * self.width(user) if pessimism else 0.0
         return best_policy(candidates, theta, self.information(user), beta=beta, reference=w, scope=scope)
 
@@ -173,11 +181,13 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         repeat : may a pair that was answered be asked again?
         random_state : seed or generator, for rule "random"
         """
+        u = self._index(user)
+        _refuse_other_candidates(candidates)
         ridge, kappa = self._prior()
         return ActiveSession(
             self._pooled_rows(user),
             candidates,
-            theta=self.theta_[self._index(user)],
+            theta=self.theta_[u],
             ridge=ridge,
             kappa=kappa,
             rule=rule,
@@ -189,7 +199,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def resume_session(self, source: str | Path | dict[str, Any], candidates: Candidates) -> ActiveSession:
         """A session saved with `session.save(path)` or `session.state()`, ready to go on."""
         state = session_state(source)
-        session = self.session(state["user"], candidates, rule=state["rule"], repeat=state["repeat"])
+        rule, repeat = str(state.get("rule")), bool(state.get("repeat"))
+        session = self.session(state["user"], candidates, rule=rule, repeat=repeat)
         session.restore(state)
         return session
 
@@ -263,13 +274,21 @@ def _two_answers(y: Any, model: PreferenceModel) -> tuple[FloatArray, LabelArray
     return (given == labels[1]).astype(np.float64), labels
 
 
+def _refuse_other_candidates(candidates: Any) -> None:
+    if not isinstance(candidates, Candidates):
+        raise InvalidParameter(f"candidates must be prefkin.Candidates(features); got a {type(candidates).__name__}")
+
+
 def _generator(random_state: Any) -> np.random.Generator:
     """scikit-learn's random_state (None, a seed, an old or new generator) as a numpy Generator."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(check_random_state(random_state).randint(2**31))
-    return np.random.default_rng(random_state)
+        return np.random.default_rng(random_state.randint(2**31))
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise InvalidParameter(f"random_state must be None, a seed or a generator; got {random_state!r}") from None
 
 
 def one_per_user(values: float | Sequence[float] | FloatArray, n_users: int) -> FloatArray:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, replace
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
 from prefkin.comparisons import Comparisons, FloatArray, IntArray, Rows, UserRows
 from prefkin.confidence import KAPPA_UNIT_BALL, Coverage, ItemRegularity, Measured, confidence_width
@@ -154,7 +155,8 @@ class OffC2PL(PreferenceModel):
 
     def width(self, user: Hashable) -> float:
         """β̃_u, from the number of comparisons in the neighbourhood  [paper: beta]."""
-        pooled = float(self.n_comparisons_[self._members(self._index(user))].sum())
+        u = self._index(user)
+        pooled = float(self.n_comparisons_[self._members(u)].sum())
         return self._width(pooled, self._users.dim, len(self._users))
 
     # -- telling why -------------------------------------------------------------------------------------------------
@@ -184,6 +186,7 @@ class OffC2PL(PreferenceModel):
 
         The constants stay those of the fitted users (U, and γ̂ when it is one number).
         """
+        check_is_fitted(self)
         new = Comparisons.from_arrays(Z, y, np.zeros(np.size(y), dtype=np.intp)).by_user()
         if new.dim != self._users.dim:
             raise InvalidParameter(f"the new user has {new.dim} features, the model has {self._users.dim}")
@@ -227,8 +230,10 @@ class OffC2PL(PreferenceModel):
         number("delta", "between 0 and 1", lambda x: 0 < x < 1)
         if self.radius != "theory":
             raise InvalidParameter(f"radius must be 'theory'; got {self.radius!r}")
-        if isinstance(self.coverage, str) and self.coverage != "measured":
+        if self.coverage != "measured" and not isinstance(self.coverage, Measured | ItemRegularity):
             raise InvalidParameter(f"coverage must be 'measured' or an ItemRegularity; got {self.coverage!r}")
+        if not (self.n_jobs is None or (isinstance(self.n_jobs, Integral) and (self.n_jobs > 0 or self.n_jobs == -1))):
+            raise InvalidParameter(f"n_jobs must be None, -1 or a number of threads; got {self.n_jobs!r}")
 
     def _warn(self, neighbourhoods: list[IntArray]) -> None:
         """What the user should know about this fit."""
@@ -313,9 +318,12 @@ class OffC2PL(PreferenceModel):
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
-        self._index(self.users_[0])
-        about = {name: value for name, value in self.get_params(deep=False).items() if name != "coverage"}
-        about["coverage"] = asdict(self.coverage) if isinstance(self.coverage, ItemRegularity) else self.coverage
+        check_is_fitted(self)
+        about = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.get_params(deep=False).items()
+        }
+        about["coverage"] = asdict(self.coverage) if isinstance(self.coverage, ItemRegularity) else "measured"
         about["classes"] = [label_to_json(label) for label in self.classes_]
         arrays = {
             "own_theta": self.own_theta_,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,9 @@ def as_png(ax: Any) -> bytes:
     b'\\x89PNG'
     """
     buffer = io.BytesIO()
-    ax.figure.savefig(buffer, format="png", dpi=130)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script the font lacks is drawn as boxes
+        ax.figure.savefig(buffer, format="png", dpi=130)
     return buffer.getvalue()
 
 

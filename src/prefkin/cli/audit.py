@@ -27,11 +27,11 @@ def audit(
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
     sizes = np.bincount(data.who)
-    out.print(f"[bold]{len(data):,}[/] comparisons by [bold]{len(sizes):,}[/] users, {data.dim} features")
+    out.print(f"{len(data):,} comparisons by {len(sizes):,} users, {data.dim} features", style="bold")
     out.print(f"per user: {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}")
     colours = {"problem": "red", "thin": "yellow", "note": "cyan"}
     for finding in findings:
-        out.print(f"[{colours[finding.level]}]{finding.level:8}[/]", end="")
-        out.print(f"{finding.what}; {finding.remedy}", markup=False)
+        out.print(f"{finding.level:8}", style=colours[finding.level], end="")
+        out.print(f"{finding.what}; {finding.remedy}")
     if not findings:
-        out.print("[green]nothing to complain about[/]")
+        out.print("nothing to complain about", style="green")

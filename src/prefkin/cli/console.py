@@ -17,8 +17,9 @@ from prefkin.errors import InvalidParameter, PrefkinWarning, UnknownUser
 from prefkin.files import read_comparisons, write_atomically
 from prefkin.progress import reporting
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+# markup is off: what users typed may hold brackets; our own words ask for it with markup=True or style=
+out = Console(highlight=False, soft_wrap=True, markup=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager
@@ -40,7 +41,8 @@ def working() -> Iterator[None]:
         with reporting(show):
             yield
     for message in dict.fromkeys(str(warning.message) for warning in caught):
-        err.print(f"[yellow]note[/]: {message}", markup=True)
+        err.print("note: ", style="yellow", end="")
+        err.print(message)
 
 
 def column_map(pairs: list[str]) -> dict[str, str]:
@@ -83,7 +85,12 @@ def table(*headings: str, title: str | None = None) -> Table:
 
 def write_folder(folder: Path, contents: dict[str, bytes]) -> None:
     """Write finished files, each as a whole."""
+    if not folder.name and folder != Path("/"):
+        raise InvalidParameter("--out needs the name of a folder")
     if folder.exists() and not folder.is_dir():
         raise InvalidParameter(f"--out {folder}: there is a file of that name; give a folder")
+    for name in contents:
+        if (folder / name).is_dir():
+            raise InvalidParameter(f"--out {folder}: {name} is a folder there; remove it or give another folder")
     for name, content in contents.items():
         write_atomically(folder / name, content)

@@ -27,7 +27,7 @@ QUESTIONS = 20
 
 def demo(
     out_dir: Path = typer.Option(Path("demo"), "--out", help="Folder for the pictures."),
-    seed: int = typer.Option(0, help="Another seed, another population."),
+    seed: int = typer.Option(0, help="Another seed, another population.", min=0),
 ) -> None:
     """The main job on built-in data, in seconds, with pictures."""
     people, stories = demo_population(np.random.default_rng(seed))
@@ -64,7 +64,7 @@ def demo(
 
 
 def _title(text: str) -> None:
-    out.print(f"\n[bold]{text}[/]")
+    out.print(f"\n{text}", style="bold")
 
 
 def _who_is_pooled(kin: OffC2PL, people: Population) -> None:
@@ -90,7 +90,7 @@ def _who_is_pooled(kin: OffC2PL, people: Population) -> None:
     stranger = next(v for v in range(len(names)) if v not in members[u])
     for v in (friend, stranger):
         if v is not None:
-            out.print(f"  {kin.explain(READER, names[v].item())}", markup=False)
+            out.print(f"  {kin.explain(READER, names[v].item())}")
 
 
 def _what_it_bought(results: dict[str, HeldOut]) -> None:
@@ -120,7 +120,7 @@ def _what_theory_says(people: Population) -> None:
         "the guarantee is complete and so is its caution:"
     )
     for warning in caught:
-        out.print(f"  {warning.message}", markup=False)
+        out.print(f"  {warning.message}")
     out.print("So the threshold above was chosen by held-out answers; the radii still weigh who is known well enough.")
 
 

@@ -94,8 +94,9 @@ def print_summary(model: OffC2PL) -> None:
         groups.setdefault(tuple(sorted([person["user"], *person["neighbours"]])), []).append(person)
     shared = [person for person in people if person["neighbours"]]
     out.print(
-        f"[bold]{facts['users']}[/] users, {facts['comparisons']:,.0f} comparisons, {facts['features']} features: "
-        f"[bold]{len(shared)}[/] share comparisons, [bold]{facts['alone']}[/] stand alone"
+        f"{facts['users']} users, {facts['comparisons']:,.0f} comparisons, {facts['features']} features: "
+        f"{len(shared)} share comparisons, {facts['alone']} stand alone",
+        style="bold",
     )
     if not shared:
         out.print("each user's estimate rests on their own comparisons alone")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import typer
-from rich.markup import escape
 
 from prefkin import __version__
 from prefkin.cli import audit, demo, fit, rank
@@ -60,5 +59,6 @@ def main() -> None:
 
 
 def _refuse(message: str) -> None:
-    err.print(f"[red]prefkin[/]: {escape(' '.join(message.split()))}")
+    err.print("prefkin: ", style="red", end="")
+    err.print(" ".join(message.split()))
     sys.exit(2)
