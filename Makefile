@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint coverage-study clean
+.PHONY: demo test lint clean
 
 demo: $(READY)
 	$(BIN)/prefkin demo --out demo

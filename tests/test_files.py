@@ -8,7 +8,8 @@ import pytest
 
 import prefkin
 from prefkin.errors import InvalidComparisons, InvalidTable, PrefkinError
-from prefkin.files import label_from_json, label_to_json, read_candidates, read_comparisons, write_atomically
+from prefkin.files import read_candidates, read_comparisons
+from prefkin.storage import label_from_json, label_to_json, write_atomically
 
 Z = np.array([[0.5, -1.0], [0.25, 2.0], [1.0, 0.0]])
 wide = pl.DataFrame({"user": ["ann", "bo", "ann"], "y": [1, 0, 1], "z0": Z[:, 0], "z1": Z[:, 1]})

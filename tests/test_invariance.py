@@ -21,7 +21,7 @@ def fitted(Z, y, users, gamma=43.6, **options):
 
 def same(one, other, rename=lambda label: label):
     for user in one.users_.tolist():
-        u, v = one._users.index(user), other._users.index(rename(user))
+        u, v = one.position(user), other.position(rename(user))
         assert np.allclose(one.theta_[u], other.theta_[v], atol=1e-8)
         assert np.allclose(one.own_theta_[u], other.own_theta_[v], atol=1e-8)
         assert np.allclose(one.radius_[u], other.radius_[v], rtol=1e-9)

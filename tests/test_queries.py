@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 import prefkin.queries
 from prefkin import Candidates, Question
-from prefkin.queries import Coverage, Pairs, Random, Situation, widest_pair
+from prefkin.comparisons import Rows
+from prefkin.queries import Known, LeastCovered, Pairs, Random, widest_pair
 from tests.oracles import literal
 
 
@@ -52,8 +53,7 @@ def test_a_pair_with_a_certain_answer_still_has_a_score(monkeypatch):
         assert (score, i, j) == (pytest.approx(1600 * np.exp(-40.0)), 0, 1)
 
 
-def situation(candidates, M, rng):
-    return Situation(candidates, M, lambda: M, lambda: np.zeros(len(M)), rng)
+NOTHING = Known(Rows(np.empty((0, 1)), np.empty(0), np.empty(0)), np.zeros(1), 1.0)
 
 
 @given(seed=st.integers(0, 1000))
@@ -62,9 +62,9 @@ def test_lazy_scoring_picks_what_scoring_everything_would(seed):
     d = int(rng.integers(1, 5))
     parts = [rng.standard_normal((rng.integers(1, 6), d)) for _ in range(rng.integers(1, 6))]
     candidates, M, closed = Candidates(parts), np.eye(d) + 0.1, Pairs()
-    rule = Coverage(situation(candidates, M, rng))
+    rule = LeastCovered(candidates, M, rng)
     for _ in range(8):
-        question = rule.pick(closed)
+        question = rule.pick(closed, NOTHING)
         scores = [literal.widest_pair(part, np.linalg.inv(M), closed.of(x))[0] for x, part in enumerate(parts)]
         if question is None:
             assert max(scores) == -np.inf
@@ -78,9 +78,9 @@ def test_lazy_scoring_picks_what_scoring_everything_would(seed):
 
 def test_most_contexts_are_not_scored_again(rng):
     candidates = Candidates(rng.standard_normal((200, 4, 5)))
-    rule, closed = Coverage(situation(candidates, np.eye(5), rng)), Pairs()
+    rule, closed = LeastCovered(candidates, np.eye(5), rng), Pairs()
     for _ in range(20):
-        question = rule.pick(closed)
+        question = rule.pick(closed, NOTHING)
         closed.add(question)
         rule.heard(candidates.of(question.context)[question.first] - candidates.of(question.context)[question.second])
     assert rule.scored < 200 + 20 * 60  # scoring everything each time would be 20 * 200
@@ -90,12 +90,12 @@ def test_random_pairs_come_with_equal_chances_and_never_twice(rng):
     candidates = Candidates([np.eye(3), np.eye(3)[:2], np.eye(3)[:1]])
     counts = {}
     for _ in range(4000):
-        question = Random(situation(candidates, np.eye(3), rng)).pick(Pairs())
+        question = Random(candidates, np.eye(3), rng).pick(Pairs(), NOTHING)
         counts[question] = counts.get(question, 0) + 1
     assert len(counts) == 4
     assert min(counts.values()) > 850
-    rule, closed, asked = Random(situation(candidates, np.eye(3), rng)), Pairs(), set()
-    while (question := rule.pick(closed)) is not None:
+    rule, closed, asked = Random(candidates, np.eye(3), rng), Pairs(), set()
+    while (question := rule.pick(closed, NOTHING)) is not None:
         closed.add(question)
         asked.add(question)
     assert asked == {Question(0, 0, 1), Question(0, 0, 2), Question(0, 1, 2), Question(1, 0, 1)}

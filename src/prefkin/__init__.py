@@ -6,25 +6,27 @@ The files in the order data flows through them:
 2. progress      work through many users, telling whoever wants to know
 3. comparisons   who saw which pair and what they chose
 4. candidates    what could be shown or recommended
-5. files         tables and files in
-6. likelihood    Bradley-Terry-Luce estimate of one preference
-7. confidence    information, confidence width, coverage
-8. graph         who may be pooled with whom
-9. pooling       a neighbourhood's rows → one sharper estimate
-10. gamma        choosing the threshold
-11. policy       the pessimistic value and its best policy
-12. queries      which pair to ask about next
-13. active       a conversation with one user (Algorithm 2)
-14. model        what every fitted model offers
-15. model_file   models on disk
-16. offline      Off-C²PL (Algorithm 1)
-17. synthetic    data with known truth
-18. audit        what is wrong or thin in the data, before any fit
-19. metrics      how good an estimate, a graph or a policy is
-20. theory       the paper's bounds, as numbers
-21. embedding    texts → features
-22. plots        pictures
-23. cli          the command line
+5. storage       files written as a whole, labels as JSON
+6. files         tables and files in
+7. likelihood    Bradley-Terry-Luce estimate of one preference
+8. confidence    information, confidence width, coverage
+9. graph         who may be pooled with whom
+10. pooling      a neighbourhood's rows → one sharper estimate
+11. gamma        choosing the threshold
+12. policy       the pessimistic value and its best policy
+13. queries      which pair to ask about next
+14. active       a conversation with one user (Algorithm 2)
+15. model        what every fitted model offers
+16. model_file   models on disk
+17. first_edge   why nobody was connected, and what it would take
+18. offline      Off-C²PL (Algorithm 1)
+19. synthetic    data with known truth
+20. audit        what is wrong or thin in the data, before any fit
+21. metrics      how good an estimate, a graph or a policy is
+22. theory       the paper's bounds, as numbers
+23. embedding    texts → features
+24. plots        pictures
+25. cli          the command line
 """
 
 from prefkin.active import ActiveSession

@@ -17,16 +17,15 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigvalsh
-from scipy.special import expit
 
 from prefkin.candidates import Candidates
 from prefkin.comparisons import FloatArray, IntArray, Rows
-from prefkin.confidence import gram, information_matrix
+from prefkin.confidence import information_matrix
 from prefkin.errors import SessionError
-from prefkin.files import label_from_json, label_to_json, write_atomically
 from prefkin.likelihood import fit_preference
 from prefkin.progress import in_one_order
-from prefkin.queries import RULES, Pairs, QueryRule, Question, Situation, refuse_unknown_rule
+from prefkin.queries import RULES, Known, Pairs, QueryRule, Question, refuse_unknown_rule
+from prefkin.storage import label_from_json, label_to_json, write_atomically
 
 __all__ = ["ActiveSession"]
 
@@ -81,9 +80,7 @@ class ActiveSession:
         self._rng = np.random.default_rng() if rng is None else rng
         if not isinstance(self._rng.bit_generator, np.random.PCG64):  # whose state is plain numbers, as a file needs
             self._rng = np.random.default_rng(int(self._rng.integers(2**63)))
-        self._rule: QueryRule = RULES[rule](
-            Situation(candidates, self._start, self._hessian, lambda: self._theta, self._rng)
-        )
+        self._rule: QueryRule = RULES[rule](candidates, self._start, self._rng)
 
     # -- the conversation ------------------------------------------------------------------------------------------
 
@@ -91,7 +88,7 @@ class ActiveSession:
     def ask(self) -> Question:
         """The next question; the same one until it is answered or skipped  [paper: query]."""
         if self._pending is None:
-            self._pending = self._rule.pick(self._closed)
+            self._pending = self._rule.pick(self._closed, self._known)
         if self._pending is None:
             asked = (
                 f"all pairs of the {len(self.candidates)} contexts have been asked"
@@ -106,18 +103,20 @@ class ActiveSession:
         """Take an answer: True when the first action was preferred. Refits on all that is known  [paper: theta_n]."""
         if not isinstance(prefers_first, bool | np.bool_ | int) or prefers_first not in (True, False):
             raise SessionError(f"an answer is True or False; got {prefers_first!r} (to pass, use skip)")
-        z = self._note(question, bool(prefers_first))
-        answers = Rows(z[None], np.array([float(prefers_first)]), np.ones(1))
-        self._rows = Rows(*(np.concatenate(both) for both in zip(self._rows, answers, strict=True)))
-        self._theta = fit_preference(self._rows, ridge=self.ridge, start=self._theta)
-        self._trail += self._theta
+        question = self._check(question)
+        answer = Rows(self.difference(question)[None], np.array([float(prefers_first)]), np.ones(1))
+        rows = Rows.join([self._rows, answer])
+        theta = fit_preference(rows, ridge=self.ridge, start=self._theta)
+        # nothing has changed so far: an interrupted refit leaves the session as it was
+        self._note(question, bool(prefers_first))
+        self._rows, self._theta = rows, theta
+        self._trail += theta
 
     def skip(self, question: Question) -> None:
         """No answer: nothing is learnt, and this pair is not asked again."""
         question = self._check(question)
         self._closed.add(question)
-        self.log.append((question, None))
-        self._pending = None
+        self._record(question, None)
 
     @in_one_order
     def plan(self, n: int) -> list[Question]:
@@ -132,7 +131,7 @@ class ActiveSession:
         rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
         questions: list[Question] = []
         while len(questions) < n:
-            question = rule.pick(closed) if upcoming is None else upcoming
+            question = rule.pick(closed, self._known) if upcoming is None else upcoming
             if question is None:
                 break
             upcoming = None
@@ -179,7 +178,7 @@ class ActiveSession:
         weight = len(self._theta) * float(eigvalsh(self._information, subset_by_index=[0, 0])[0])
         return (weight * self._theta + self._trail) / (weight + n)
 
-    def policy(self, candidates: Candidates | None = None) -> IntArray:
+    def best_actions(self, candidates: Candidates | None = None) -> IntArray:
         """The greedy action of θ̄ in each context: Algorithm 2's output."""
         shown = self.candidates if candidates is None else candidates
         return shown.argmax(shown.features @ self.preference)
@@ -233,8 +232,7 @@ class ActiveSession:
                 raise ValueError(f"an answer is {answer!r}")
         if answered:
             Z, y = np.array([z for z, _ in answered]), np.array([answer for _, answer in answered])
-            added = Rows(Z, y, np.ones(len(y)))
-            self._rows = Rows(*(np.concatenate(both) for both in zip(self._rows, added, strict=True)))
+            self._rows = Rows.join([self._rows, Rows(Z, y, np.ones(len(y)))])
         for name in ("theta", "trail"):
             values = np.array(state[name], dtype=np.float64)
             if values.shape != self._theta.shape or not np.isfinite(values).all():
@@ -258,13 +256,22 @@ class ActiveSession:
     def _note(self, question: Question, answer: bool) -> FloatArray:
         question = self._check(question)
         z = self.difference(question)
-        self.log.append((question, answer))
         if not self.repeat:
             self._closed.add(question)
         self._information += np.outer(z, z)
         self._rule.heard(z)
-        self._pending = None
+        self._record(question, answer)
         return z
+
+    def _record(self, question: Question, answer: bool | None) -> None:
+        self.log.append((question, answer))
+        pending = self._pending
+        if pending is not None and (pending.context, pending.pair) == (question.context, question.pair):
+            self._pending = None
+
+    @property
+    def _known(self) -> Known:
+        return Known(self._rows, self._theta, self.ridge)
 
     def _check(self, question: Question) -> Question:
         """The question in plain integers, if it can be asked here."""
@@ -277,12 +284,6 @@ class ActiveSession:
         if question in self._closed:
             raise SessionError(f"{question} has been answered or skipped already")
         return Question(x, i, j, question.score)
-
-    def _hessian(self) -> FloatArray:
-        p = expit(self._rows.Z @ self._theta)
-        H = gram(Rows(self._rows.Z, self._rows.y, self._rows.weights * p * (1.0 - p)))
-        H[np.diag_indices_from(H)] += self.ridge
-        return H
 
 
 def session_state(source: str | Path | dict[str, Any]) -> dict[str, Any]:

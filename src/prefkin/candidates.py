@@ -87,7 +87,8 @@ class Candidates:
         labels, codes = distinct_labels(where)
         sides = np.concatenate([data.first, data.second])
         owner = np.concatenate([codes, codes])
-        return cls([np.unique(sides[owner == x], axis=0) for x in range(len(labels))], contexts=labels)
+        by_context = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
+        return cls([np.unique(sides[rows], axis=0) for rows in by_context], contexts=labels)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -140,9 +141,10 @@ def _flat(features: Any) -> tuple[FloatArray, IntArray]:
         sizes = np.full(n_contexts, n_actions, dtype=np.intp)
     else:
         try:
-            if np.iscomplexobj(features):
+            parts = [np.asarray(part) for part in features]
+            if any(np.iscomplexobj(part) for part in parts):
                 raise TypeError
-            parts = [np.asarray(part, dtype=np.float64) for part in features]
+            parts = [part.astype(np.float64) for part in parts]
         except (TypeError, ValueError):
             raise InvalidCandidates(
                 "features must be numbers: an array (contexts, actions, features), "

@@ -34,6 +34,11 @@ class Rows(NamedTuple):
     y: FloatArray  # (n,)
     weights: FloatArray  # (n,)
 
+    @classmethod
+    def join(cls, parts: Sequence[Rows]) -> Rows:
+        """Rows of several origins, one after the other."""
+        return parts[0] if len(parts) == 1 else cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
 
 @dataclass(frozen=True, eq=False)
 class UserRows:
@@ -55,8 +60,8 @@ class UserRows:
     @cached_property
     def counts(self) -> FloatArray:
         """N_u: comparisons per user, each counted by its weight."""
-        total = np.concatenate([[0.0], np.cumsum(self.rows.weights)])
-        return total[self.starts[1:]] - total[self.starts[:-1]]
+        owner = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        return np.bincount(owner, self.rows.weights, len(self)).astype(np.float64)
 
     def of(self, user: int) -> Rows:
         """One user's rows, as views."""
@@ -65,8 +70,7 @@ class UserRows:
 
     def of_many(self, users: Iterable[int]) -> Rows:
         """Several users' rows, in the order given."""
-        parts = [self.of(user) for user in users]
-        return parts[0] if len(parts) == 1 else Rows(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        return Rows.join([self.of(user) for user in users])
 
     @cached_property
     def _position(self) -> dict[Hashable, int]:
@@ -107,6 +111,7 @@ class Comparisons:
     weights: FloatArray  # (n,)    how often a row counts; 1 unless given
     contexts: LabelArray | None = None  # (n,)    what was asked about, for grouped splits
     first: FloatArray | None = None  # (n, d)  φ(x, a), when both sides are known
+    second: FloatArray | None = None  # (n, d)  φ(x, a′), likewise
     feature_names: tuple[str, ...] | None = None
     dropped: Mapping[str, int] = field(default_factory=dict)  # rows left out on request, by reason
 
@@ -130,7 +135,7 @@ class Comparisons:
         >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0.5], ["ann", "bo"], drop="ties").dropped
         {'ties': 1}
         """
-        return cls._checked(feature_matrix(Z, "Z"), None, y, users, weights, contexts, feature_names, drop)
+        return cls._checked(feature_matrix(Z, "Z"), None, None, y, users, weights, contexts, feature_names, drop)
 
     @classmethod
     def from_sides(
@@ -159,13 +164,14 @@ class Comparisons:
         with np.errstate(invalid="ignore"):
             difference = one - other
         difference[np.isinf(one) | np.isinf(other)] = np.inf  # also inf − inf: infinite, not missing
-        return cls._checked(difference, one, y, users, weights, contexts, feature_names, drop)
+        return cls._checked(difference, one, other, y, users, weights, contexts, feature_names, drop)
 
     @classmethod
     def _checked(
         cls,
         Z: FloatArray,
         first: FloatArray | None,
+        second: FloatArray | None,
         y: ArrayLike,
         users: ArrayLike | Sequence[Hashable],
         weights: ArrayLike | None,
@@ -192,8 +198,8 @@ class Comparisons:
             )
 
         missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale) | np.isnan(Z).any(axis=1)
-        if first is not None:
-            missing |= np.isnan(first).any(axis=1)
+        if where is not None:
+            missing |= missing_labels(where)
         ties = answers == 0.5
         keep = np.ones(len(Z), dtype=bool)
         dropped = {}
@@ -201,7 +207,7 @@ class Comparisons:
             if reason in wanted:
                 keep &= ~rows
                 dropped[reason] = int(rows.sum())
-        _refuse_bad_rows(Z, answers, owners, scale, keep)
+        _refuse_bad_rows(Z, answers, owners, scale, where, keep)
         if not keep.any():
             raise InvalidComparisons(
                 f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
@@ -209,9 +215,11 @@ class Comparisons:
         if not keep.all():
             Z, answers, owners, scale = Z[keep], answers[keep], owners[keep], scale[keep]
             where = None if where is None else where[keep]
-            first = None if first is None else first[keep]
+            first, second = (None if side is None else side[keep] for side in (first, second))
+        if not scale.any():
+            raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
         names = None if feature_names is None else tuple(str(name) for name in feature_names)
-        data = cls(Z, answers, owners, scale, where, first, names, dropped)
+        data = cls(Z, answers, owners, scale, where, first, second, names, dropped)
         data._coded  # noqa: B018 - labels that cannot be told apart are refused here, not later
         return data
 
@@ -225,11 +233,6 @@ class Comparisons:
     def dim(self) -> int:
         """Number of features."""
         return self.Z.shape[1]
-
-    @property
-    def second(self) -> FloatArray | None:
-        """φ(x, a′), when both sides are known."""
-        return None if self.first is None else self.first - self.Z
 
     @cached_property
     def _coded(self) -> tuple[LabelArray, IntArray]:
@@ -259,6 +262,7 @@ class Comparisons:
             self.weights[pick],
             None if self.contexts is None else self.contexts[pick],
             None if self.first is None else self.first[pick],
+            None if self.second is None else self.second[pick],
             self.feature_names,
         )
 
@@ -273,7 +277,12 @@ class Comparisons:
 
 
 def _refuse_bad_rows(
-    Z: FloatArray, answers: FloatArray, owners: LabelArray, weights: FloatArray, keep: BoolArray
+    Z: FloatArray,
+    answers: FloatArray,
+    owners: LabelArray,
+    weights: FloatArray,
+    contexts: LabelArray | None,
+    keep: BoolArray,
 ) -> None:
     """Name the first offending row of the first kind of fault, and the remedy."""
     drop_missing = "drop such rows with drop='missing' (on the command line: --drop missing)"
@@ -290,6 +299,11 @@ def _refuse_bad_rows(
             "code 1 when the first action was preferred, 0 when the second was",
         ),
         (missing_labels(owners), "the user is missing in {row}", drop_missing),
+        (
+            np.zeros(len(Z), dtype=bool) if contexts is None else missing_labels(contexts),
+            "the context is missing in {row}",
+            drop_missing,
+        ),
         (np.isnan(weights), "the weight is missing in {row}", drop_missing),
         (
             ~np.isfinite(weights) | (weights < 0),
@@ -309,7 +323,7 @@ def _refuse_bad_rows(
 
 def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
     """A float matrix with one row per comparison, or one line that says which row does not fit."""
-    if np.iscomplexobj(values):
+    if getattr(getattr(values, "dtype", None), "kind", "") == "c":
         raise InvalidComparisons(f"{name} holds complex data, which no preference can weigh; give real features")
     try:
         matrix = np.asarray(values, dtype=np.float64)

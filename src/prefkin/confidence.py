@@ -15,7 +15,7 @@ import numpy as np
 from scipy.integrate import quad
 from scipy.linalg import eigh
 
-from prefkin.comparisons import BoolArray, FloatArray, Rows, UserRows
+from prefkin.comparisons import FloatArray, Rows, UserRows
 from prefkin.errors import InvalidParameter
 from prefkin.progress import for_each
 
@@ -80,8 +80,11 @@ class Coverage(Protocol):
     def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None) -> FloatArray:
         """A lower bound of λ_min(M_u) for each user, shape (U,)."""
 
-    def enough(self, counts: FloatArray, *, n_users: int, dim: int, delta: float) -> BoolArray:
-        """Who of those with these numbers of comparisons may be connected at all."""
+    def least_count(self, *, n_users: int, dim: int, delta: float) -> float:
+        """Comparisons without which a user is not connected at all."""
+
+    def growth(self, users: UserRows, *, ridge: float, kappa: float) -> tuple[float, float]:
+        """The floor without comparisons, and by how much each one raises it if coverage goes on as it is."""
 
 
 class Measured:
@@ -97,9 +100,19 @@ class Measured:
         )
         return np.array(least) + ridge / kappa
 
-    def enough(self, counts: FloatArray, *, n_users: int, dim: int, delta: float) -> BoolArray:  # noqa: ARG002
-        """Everybody."""
-        return np.ones(len(counts), dtype=bool)
+    def least_count(self, *, n_users: int, dim: int, delta: float) -> float:  # noqa: ARG002
+        """None needed."""
+        return 0.0
+
+    def growth(self, users: UserRows, *, ridge: float, kappa: float) -> tuple[float, float]:
+        """From the median user; with fewer rows than features, the mean eigenvalue, which is the best case."""
+        prior = ridge / kappa
+        some = np.unique(np.linspace(0, len(users) - 1, min(len(users), 20)).astype(int))
+        rates = [least_eigenvalue(users.of(user)) / max(users.counts[user], 1e-300) for user in some]
+        squares = np.einsum("ij,ij->i", users.rows.Z, users.rows.Z)
+        spread = float(np.average(squares, weights=users.rows.weights)) / users.dim
+        measured = float(np.median(rates))
+        return prior, measured if measured > 1e-9 * spread else spread
 
 
 @dataclass(frozen=True)
@@ -126,7 +139,7 @@ class ItemRegularity:
     def __post_init__(self) -> None:
         for name in ("lambda_a", "sigma", "set_size"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and 1e-100 < value < 1e100):
+            if not (isinstance(value, Real) and 1e-100 < float(value) < 1e100):
                 raise InvalidParameter(f"ItemRegularity: {name} must be a number above 0; got {value!r}")
 
     @cached_property
@@ -150,6 +163,10 @@ class ItemRegularity:
         """λ̃_a N_u / 2."""
         return self.smoothed * users.counts / 2.0
 
-    def enough(self, counts: FloatArray, *, n_users: int, dim: int, delta: float) -> BoolArray:
-        """N_u ≥ N_min."""
-        return counts >= self.n_min(n_users=n_users, dim=dim, delta=delta)
+    def least_count(self, *, n_users: int, dim: int, delta: float) -> float:
+        """N_min."""
+        return self.n_min(n_users=n_users, dim=dim, delta=delta)
+
+    def growth(self, users: UserRows, *, ridge: float, kappa: float) -> tuple[float, float]:  # noqa: ARG002
+        """λ̃_a / 2 each, by assumption."""
+        return 0.0, self.smoothed / 2.0

@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import csv
 import difflib
-import os
 import re
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -41,9 +39,9 @@ from prefkin.comparisons import (
     is_missing,
     missing_labels,
 )
-from prefkin.errors import InvalidTable, ModelFileError, PrefkinError
+from prefkin.errors import InvalidTable, PrefkinError
 
-__all__ = ["read_candidates", "read_comparisons", "write_atomically"]
+__all__ = ["read_candidates", "read_comparisons"]
 
 USER_NAMES = ("user", "worker", "annotator", "user_id", "annotator_id", "worker_id")
 COMPARISON_FIELDS = (
@@ -128,6 +126,8 @@ def read_candidates(source: Any, columns: Mapping[str, str] | None = None) -> Ca
     with _named(source):
         if _suffix(source) == ".npz":
             arrays = _npz(Path(source))
+            if columns:
+                raise InvalidTable("columns of an .npz file cannot be mapped; its arrays are features and weights")
             if "features" not in arrays:
                 raise InvalidTable(f"array features is missing; the file has: {', '.join(arrays) or 'nothing'}")
             return Candidates(arrays["features"], arrays.get("weights"))
@@ -163,47 +163,6 @@ def read_candidates(source: Any, columns: Mapping[str, str] | None = None) -> Ca
         return Candidates([features[part] for part in parts], weights, contexts=contexts, actions=actions[order])
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
-def label_to_json(label: Hashable) -> Any:
-    """A user label as a JSON value that can be told apart from its text."""
-    if isinstance(label, np.generic):
-        label = label.item()
-    if label is None or isinstance(label, str | bool | int | float):
-        return label
-    if isinstance(label, tuple):
-        return {"tuple": [label_to_json(part) for part in label]}
-    raise ModelFileError(
-        f"a user label of type {type(label).__name__} ({label!r:.40}) cannot be stored; "
-        "use text, numbers, or tuples of them"
-    )
-
-
-def label_from_json(value: Any) -> Any:
-    """The label that `label_to_json` wrote."""
-    return tuple(label_from_json(part) for part in value["tuple"]) if isinstance(value, dict) else value
-
-
 # -- sources ---------------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +189,7 @@ def _refuse_no_file(path: Path) -> None:
 
 
 def _text_columns(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """Columns of labels in a CSV file, to be read as text: 007 and 7 are two people. Columns named twice are refused."""
+    """Columns of labels in a CSV file, to be read as text (007 is not 7). A column named twice is refused."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         header = next(csv.reader(file), [])
     for column in header:

@@ -12,7 +12,7 @@ from prefkin.graph import Graph
 from prefkin.likelihood import log_loss
 from prefkin.pooling import pool_estimates
 
-__all__ = ["by_held_out", "content_folds", "different_users", "gap_bounds", "overestimate", "underestimate"]
+__all__ = ["APPENDIX", "by_held_out", "content_folds", "different_users", "gap_bounds", "overestimate", "underestimate"]
 
 JUDGES = 60
 JOINED_FRACTIONS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.17, 0.23, 0.3, 0.4, 0.55, 0.75, 1.0)
@@ -43,18 +43,26 @@ def underestimate(graph: Graph, user: int) -> float:
     >>> underestimate(points, 0), overestimate(points, 0)
     (0.75, 1.25)
     """
-    different = different_users(graph, user)
-    return float(gap_bounds(graph, user)[0][different].min()) if different.any() else 0.0
+    return _nearest(graph, user, bound=0)
 
 
 def overestimate(graph: Graph, user: int) -> float:
     """γ̂ = min over M(u) of Γ̃(u, v), and 0 when M(u) is empty: little noise, perhaps some bias."""
+    return _nearest(graph, user, bound=1)
+
+
+def _nearest(graph: Graph, user: int, bound: int) -> float:
     different = different_users(graph, user)
-    return float(gap_bounds(graph, user)[1][different].min()) if different.any() else 0.0
+    return float(gap_bounds(graph, user)[bound][different].min()) if different.any() else 0.0
+
+
+APPENDIX = {"under": underestimate, "over": overestimate}
+"""The policies of Appendix A by name: a threshold for one user, from the graph without thresholds."""
 
 
 def by_held_out(
     users: UserRows,
+    points: Graph,
     locate: Callable[[UserRows], Graph],
     *,
     ridge: float,
@@ -75,18 +83,16 @@ def by_held_out(
     loss = np.zeros(len(JOINED_FRACTIONS))
     for fold in range(folds):
         train, test = _split(users, fold_of != fold)
-        points = locate(train)
+        part = locate(train)
         known: dict[float, float] = {}
-        for i, fraction in enumerate(JOINED_FRACTIONS):
-            threshold = joining_threshold(points, fraction)
+        for i, threshold in enumerate(joining_thresholds(part, judges)):
             if threshold not in known:
-                graph = replace(points, gamma=np.full(len(points), threshold))
-                members = [graph.neighbours(user) for user in judges]
-                pooled = pool_estimates(train, members, points.theta, ridge=ridge, n_jobs=n_jobs)
+                graph = replace(part, gamma=np.full(len(part), threshold))
+                members = (graph.neighbours(user) for user in judges)
+                pooled = pool_estimates(train, members, part.theta, ridge=ridge, n_jobs=n_jobs)
                 known[threshold] = sum(log_loss(t, test.of(user)) for t, user in zip(pooled, judges, strict=True))
             loss[i] += known[threshold]
-    best = int(np.argmin(loss.round(9)))
-    return joining_threshold(locate(users), JOINED_FRACTIONS[best])
+    return joining_thresholds(points, judges)[int(np.argmin(loss.round(9)))]
 
 
 def _judges(users: UserRows) -> list[int]:
@@ -97,18 +103,18 @@ def _judges(users: UserRows) -> list[int]:
     return sorted(int(user) for user in chosen)
 
 
-def joining_threshold(points: Graph, fraction: float) -> float:
-    """The smallest threshold that joins this fraction of the pairs of users who have enough comparisons."""
-    able = np.flatnonzero(points.enough)
+def joining_thresholds(points: Graph, judges: list[int]) -> list[float]:
+    """For each of `JOINED_FRACTIONS`, a threshold that joins this fraction of the judges' pairs."""
+    others = np.arange(len(points))
     needed = [
-        points.distances(u)[able[i + 1 :]] + points.allowances(u)[able[i + 1 :]] for i, u in enumerate(map(int, able))
+        (points.distances(u) + points.allowances(u))[points.enough & ((others > u) | ~np.isin(others, judges))]
+        for u in judges
+        if points.enough[u]
     ]
-    pairs = np.sort(np.concatenate(needed)) if len(able) > 1 else np.empty(0)
-    joined = round(fraction * len(pairs))
-    if joined == 0:
-        return 0.0
-    upper = pairs[joined] if joined < len(pairs) else np.inf  # midway to the next pair, so that rounding cannot join it
-    return float(np.nextafter(pairs[-1], np.inf) if np.isinf(upper) else (pairs[joined - 1] + upper) / 2.0)
+    pairs = np.sort(np.concatenate(needed)) if needed else np.empty(0)
+    # midway to the next pair, so that rounding cannot join it; above the last one for everybody
+    steps = np.concatenate([[0.0], (pairs[1:] + pairs[:-1]) / 2, np.nextafter(pairs[-1:], np.inf)])
+    return [float(steps[round(fraction * len(pairs))]) for fraction in JOINED_FRACTIONS]
 
 
 def content_folds(users: UserRows, folds: int) -> IntArray:
@@ -116,7 +122,10 @@ def content_folds(users: UserRows, folds: int) -> IntArray:
 
     Rows of one context stay together when contexts are known; otherwise each user's rows are spread evenly.
     """
-    key = np.abs(users.rows.Z @ _probe(users.dim))  # the same for a pair and its mirror image
+    facing = users.rows.Z @ _probe(users.dim)
+    key = np.abs(facing)  # the same for a pair and its mirror image, also where their last digits differ:
+    key = np.round(key / max(float(key.max()), 1e-300), 10)
+    answer = np.where(facing > 0, users.rows.y, 1 - users.rows.y)
     if users.contexts is not None:
         largest = np.full(users.contexts.max() + 1, -np.inf)
         np.maximum.at(largest, users.contexts, key)
@@ -124,7 +133,8 @@ def content_folds(users: UserRows, folds: int) -> IntArray:
     fold_of = np.empty(len(key), dtype=np.intp)
     for user in range(len(users)):
         own = slice(users.starts[user], users.starts[user + 1])
-        fold_of[own] = np.argsort(np.argsort(key[own], kind="stable"), kind="stable") % folds
+        order = np.lexsort((users.rows.weights[own], answer[own], key[own]))
+        fold_of[own][order] = np.arange(len(order)) % folds
     return fold_of
 
 

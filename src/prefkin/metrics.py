@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import xlogy
 
 from prefkin.candidates import Candidates
 from prefkin.comparisons import Comparisons, FloatArray, IntArray
@@ -33,12 +32,13 @@ def held_out(model: PreferenceModel, data: Comparisons) -> HeldOut:
     >>> held_out(OffC2PL(gamma=0).fit(data), data).accuracy
     1.0
     """
-    p = model.predict_proba(data.Z, users=data.users)[:, 1]
-    loss = -(xlogy(data.y, p) + xlogy(1.0 - data.y, 1.0 - p))
-    right = (p > 0.5) == (data.y == 1)
+    p = model.predict_proba(data.Z, users=data.users)
+    loss = -np.log(np.maximum(np.where(data.y == 1, p[:, 1], p[:, 0]), 1e-300))
+    right = (p[:, 1] > 0.5) == (data.y == 1)
     per_user = np.bincount(data.who, data.weights)
-    means = [np.bincount(data.who, data.weights * values) / per_user for values in (loss, right)]
-    error = np.sqrt(len(per_user))
+    heard = per_user > 0
+    means = [np.bincount(data.who, data.weights * values)[heard] / per_user[heard] for values in (loss, right)]
+    error = np.sqrt(heard.sum())
     spread = [float(mean.std(ddof=1) / error) if len(mean) > 1 else 0.0 for mean in means]
     return HeldOut(float(means[0].mean()), spread[0], float(means[1].mean()), spread[1])
 

@@ -7,7 +7,7 @@ probabilities, policies, questions and files, so they are written once, here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -27,7 +27,8 @@ from prefkin.candidates import Candidates
 from prefkin.comparisons import Comparisons, FloatArray, IntArray, LabelArray, Rows, UserRows
 from prefkin.confidence import information_matrix
 from prefkin.errors import InvalidComparisons, InvalidParameter
-from prefkin.policy import Policy, best_policy
+from prefkin.policy import Policy, best_policy, greedy_policy
+from prefkin.progress import in_one_order
 
 MOST_PESSIMISM = 1e6
 
@@ -75,8 +76,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         """Learn every user's preference."""
 
     @abstractmethod
-    def _members(self, user: int) -> IntArray:
-        """Positions of the users whose rows shape this user's estimate."""
+    def members(self, position: int) -> IntArray:
+        """Positions of the users whose rows shape the estimate of the user at `position`."""
 
     @abstractmethod
     def _prior(self) -> tuple[float, float]:
@@ -99,22 +100,24 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
         With `weights=True` also how much: each one's share of the comparisons that are used.
         """
-        members = self._members(self._index(user))
+        members = self.members(self.position(user))
         if not weights:
             return self.users_[members]
         counts = self._users.counts[members]
         return self.users_[members], counts / max(float(counts.sum()), 1e-300)
 
+    @in_one_order
     def information(self, user: Hashable) -> FloatArray:
         """M̃_u = (λ/κ) I + Σ z zᵀ over the neighbourhood's rows, shape (d, d); computed when asked for."""
-        ridge, kappa = self._prior()
-        return information_matrix(self._pooled_rows(user), ridge=ridge, kappa=kappa)
+        rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
+        return information_matrix(rows, ridge=ridge, kappa=kappa)
 
     def decision_function(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
         """θ_uᵀz for each row: positive when the first action is the one `users[i]` would prefer."""
         check_is_fitted(self)
         if isinstance(Z, Comparisons):
-            Z, users = Z.Z, Z.users if users is None else users
+            users = Z.users if users is None else users
+            Z = Z.Z
         features = validate_data(self, Z, reset=False, dtype=np.float64)
         owner = self._owners(users, len(features))
         margin: FloatArray = np.einsum("ij,ij->i", features, self.theta_[owner])
@@ -122,8 +125,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
         """Probability of each answer, shape (n, 2); column 1: the first action is preferred."""
-        first = expit(self.decision_function(Z, users=users))
-        return np.column_stack([1.0 - first, first])
+        margin = self.decision_function(Z, users=users)
+        return np.column_stack([expit(-margin), expit(margin)])
 
     def predict(self, Z: ArrayLike | Comparisons, users: Any = None) -> LabelArray:
         """The likelier answer for each row."""
@@ -153,7 +156,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             paper says, other references give other policies.
         scope : "policy" values a policy as a whole, as the paper does; "context" plays safe in each context alone
         """
-        u = self._index(user)
+        u = self.position(user)
         if not isinstance(pessimism, Real) or not 0 <= pessimism <= MOST_PESSIMISM:
             raise InvalidParameter(f"pessimism must be a number from 0 to {MOST_PESSIMISM:g}; got {pessimism!r}")
         _refuse_other_candidates(candidates)
@@ -162,7 +165,9 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         except (TypeError, ValueError):
             raise InvalidParameter(f"reference must be {self.n_features_in_} numbers; got {reference!r:.40}") from None
         theta = self.theta_[u]
-        beta = pessimism * self.width(user) if pessimism else 0.0
+        if pessimism == 0:
+            return greedy_policy(candidates, theta, w)
+        beta = pessimism * self.width(user)
         return best_policy(candidates, theta, self.information(user), beta=beta, reference=w, scope=scope)
 
     def session(
@@ -181,13 +186,12 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         repeat : may a pair that was answered be asked again?
         random_state : seed or generator, for rule "random"
         """
-        u = self._index(user)
+        rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
         _refuse_other_candidates(candidates)
-        ridge, kappa = self._prior()
         return ActiveSession(
-            self._pooled_rows(user),
+            rows,
             candidates,
-            theta=self.theta_[u],
+            theta=self.theta_[self.position(user)],
             ridge=ridge,
             kappa=kappa,
             rule=rule,
@@ -206,25 +210,25 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     # -- data in -----------------------------------------------------------------------------------------------------
 
-    def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> UserRows:
-        """Check what `fit` was given, once; set what scikit-learn expects; return a copy sorted by user."""
+    def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, LabelArray]:
+        """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
         if isinstance(Z, Comparisons):
             if y is not None or users is not None or sample_weight is not None:
                 raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
-            data = Z
+            data, classes = Z, np.array([0, 1])
             validate_data(self, data.Z, skip_check_array=True)
-            self.classes_ = np.array([0, 1])
         else:
             features = validate_data(self, Z, dtype=np.float64, ensure_all_finite=False)
-            answers, self.classes_ = _two_answers(y, self)
+            answers, classes = two_answers(y, type(self).__name__)
             weights = None
             if sample_weight is not None:
                 weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
             owners = np.zeros(len(features), dtype=np.intp) if users is None else users
             data = Comparisons.from_arrays(features, answers, owners, weights=weights)
-        return data.by_user()
+        return data.by_user(), classes
 
-    def _index(self, user: Hashable) -> int:
+    def position(self, user: Hashable) -> int:
+        """Where `user` stands in `users_` and the arrays beside it."""
         check_is_fitted(self)
         return self._users.index(user)
 
@@ -241,7 +245,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         return owner
 
     def _pooled_rows(self, user: Hashable) -> Rows:
-        return self._users.of_many(self._members(self._index(user)))
+        members = self.members(self.position(user))
+        return self._users.of_many(members)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -249,13 +254,13 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _two_answers(y: Any, model: PreferenceModel) -> tuple[FloatArray, LabelArray]:
+def two_answers(y: Any, who: str) -> tuple[FloatArray, LabelArray]:
     """Answers as 0 and 1, and the two labels they were given as, smaller first.
 
     scikit-learn lets a classifier's two labels be anything; the larger one then means "the first is preferred".
     """
     if y is None:
-        raise ValueError(f"{type(model).__name__} requires y to be passed, but the target y is None")
+        raise ValueError(f"{who} requires y to be passed, but the target y is None")
     given = column_or_1d(y, warn=True)
     if given.dtype.kind == "f" and (given == 0.5).any() and np.isin(given, (0.0, 0.5, 1.0)).all():
         return given, np.array([0, 1])  # ties: refused by row with the other checks
@@ -289,8 +294,3 @@ def _generator(random_state: Any) -> np.random.Generator:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError):
         raise InvalidParameter(f"random_state must be None, a seed or a generator; got {random_state!r}") from None
-
-
-def one_per_user(values: float | Sequence[float] | FloatArray, n_users: int) -> FloatArray:
-    """A number for everybody, or one each."""
-    return np.broadcast_to(np.asarray(values, dtype=np.float64), (n_users,)).copy()

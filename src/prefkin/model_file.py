@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_safetensors
 
 from prefkin.errors import ModelFileError
-from prefkin.files import label_from_json, label_to_json, write_atomically
+from prefkin.storage import label_from_json, label_to_json, write_atomically
 
 __all__ = ["MODEL_FILE", "read_model_file", "write_model_file"]
 

@@ -16,13 +16,15 @@ from sklearn.utils.validation import check_is_fitted
 from prefkin.comparisons import Comparisons, FloatArray, IntArray, Rows, UserRows
 from prefkin.confidence import KAPPA_UNIT_BALL, Coverage, ItemRegularity, Measured, confidence_width
 from prefkin.errors import AssumptionWarning, InvalidParameter, ModelFileError, NoEdgeWarning
-from prefkin.files import label_from_json, label_to_json
-from prefkin.gamma import by_held_out, overestimate, underestimate
+from prefkin.first_edge import what_an_edge_takes
+from prefkin.gamma import APPENDIX, by_held_out
 from prefkin.graph import Graph
 from prefkin.likelihood import estimate_users, fit_preference
-from prefkin.model import Explanation, FoldedIn, PreferenceModel, one_per_user
+from prefkin.model import Explanation, FoldedIn, PreferenceModel
 from prefkin.model_file import read_model_file, write_model_file
 from prefkin.pooling import pool_estimates
+from prefkin.progress import in_one_order
+from prefkin.storage import label_from_json, label_to_json
 
 __all__ = ["OffC2PL", "load"]
 
@@ -92,20 +94,20 @@ class OffC2PL(PreferenceModel):
         Parameters
         ----------
         Z : (n, d) feature differences φ(x, a) − φ(x, a′); or `Comparisons`, and then nothing else
-        y : (n,) 1 when a was preferred, 0 when a′ was
+        y : (n,) 1 when a was preferred, 0 when a′ was (or any two labels: the larger one means a was preferred)
         users : (n,) who answered; one user when not given
         sample_weight : (n,) how often each row counts
         """
         self._check_parameters()
-        rows = self._read(Z, y, users, sample_weight)
+        rows, classes = self._read(Z, y, users, sample_weight)
         points = self._locate(rows)  # line 2: θ̂_u and CI_u
         graph = replace(points, gamma=self._thresholds(rows, points))
-        neighbourhoods = [graph.neighbours(user) for user in range(len(rows))]  # lines 4-7
+        neighbourhoods = (graph.neighbours(user) for user in range(len(rows)))  # lines 4-7
         pooled = pool_estimates(  # lines 9-11
             rows, neighbourhoods, points.theta, ridge=self.ridge, n_jobs=self.n_jobs
         )
         self._users, self._graph = rows, graph
-        self.users_ = rows.labels
+        self.users_, self.classes_ = rows.labels, classes
         self.n_comparisons_ = rows.counts
         self.own_theta_, self.radius_, self.gamma_, self.theta_ = (
             graph.theta,
@@ -113,7 +115,7 @@ class OffC2PL(PreferenceModel):
             graph.gamma,
             pooled,
         )
-        self._warn(neighbourhoods)
+        self._warn()
         return self
 
     # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
@@ -126,7 +128,7 @@ class OffC2PL(PreferenceModel):
         width = np.array([self._width(n, rows.dim, n_users) for n in rows.counts])
         with np.errstate(divide="ignore"):  # item regularity knows nothing about a user without comparisons
             radius = width / np.sqrt(floor)
-        enough = self._coverage().enough(rows.counts, n_users=n_users, dim=rows.dim, delta=self.delta)
+        enough = rows.counts >= self._coverage().least_count(n_users=n_users, dim=rows.dim, delta=self.delta)
         return Graph(theta, radius, np.zeros(len(rows)), self.alpha, enough)
 
     def _width(self, n: float, dim: int, n_users: int) -> float:
@@ -134,36 +136,34 @@ class OffC2PL(PreferenceModel):
         return confidence_width(n, dim, ridge=self.ridge, kappa=self.kappa, failure=failure)
 
     def _thresholds(self, rows: UserRows, points: Graph) -> FloatArray:
-        everybody = range(len(points))
-        if self.gamma == "under":
-            return np.array([underestimate(points, user) for user in everybody])
-        if self.gamma == "over":
-            return np.array([overestimate(points, user) for user in everybody])
+        if self.gamma in APPENDIX:
+            return np.array([APPENDIX[str(self.gamma)](points, user) for user in range(len(points))])
         if self.gamma == "auto":
-            chosen = by_held_out(rows, self._locate, ridge=self.ridge, n_jobs=self.n_jobs)
-            return one_per_user(chosen, len(points))
-        return one_per_user(self.gamma, len(points))  # type: ignore[arg-type]
+            chosen = by_held_out(rows, points, self._locate, ridge=self.ridge, n_jobs=self.n_jobs)
+            return np.full(len(points), chosen)
+        return np.full(len(points), float(self.gamma))
 
     def _coverage(self) -> Coverage:
         return Measured() if isinstance(self.coverage, str) else self.coverage
 
-    def _members(self, user: int) -> IntArray:
-        return self._graph.neighbours(user)
+    def members(self, position: int) -> IntArray:
+        """V(u), as positions in `users_`."""
+        return self._graph.neighbours(position)
 
     def _prior(self) -> tuple[float, float]:
         return self.ridge, self.kappa
 
     def width(self, user: Hashable) -> float:
         """β̃_u, from the number of comparisons in the neighbourhood  [paper: beta]."""
-        u = self._index(user)
-        pooled = float(self.n_comparisons_[self._members(u)].sum())
+        u = self.position(user)
+        pooled = float(self.n_comparisons_[self.members(u)].sum())
         return self._width(pooled, self._users.dim, len(self._users))
 
     # -- telling why -------------------------------------------------------------------------------------------------
 
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other`'s comparisons are used for `user`, or not."""
-        u, v = self._index(user), self._index(other)
+        u, v = self.position(user), self.position(other)
         graph = self._graph
         if u == v:
             return Explanation(True, 0.0, np.inf, f"{user!r} always uses its own comparisons.")
@@ -181,15 +181,19 @@ class OffC2PL(PreferenceModel):
             verdict = f"{user!r} does not use {other!r}: {numbers}; a threshold above {needed:.3g} would join them."
         return Explanation(joined, distance, margin, verdict)
 
+    @in_one_order
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
         """Place a new user by the same test, without refitting anybody.
 
         The constants stay those of the fitted users (U, and γ̂ when it is one number).
         """
         check_is_fitted(self)
-        new = Comparisons.from_arrays(Z, y, np.zeros(np.size(y), dtype=np.intp)).by_user()
+        answers = y if set(self.classes_) == {0, 1} else np.asarray(y) == self.classes_[1]
+        new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
         if new.dim != self._users.dim:
-            raise InvalidParameter(f"the new user has {new.dim} features, the model has {self._users.dim}")
+            raise InvalidParameter(
+                f"the new user has {new.dim} features, the model has {self._users.dim}; describe both in the same way"
+            )
         known, alone = self._graph, self._locate(new, n_users=len(self._users))
         at = len(known)  # the newcomer's position behind everybody else
         points = Graph(
@@ -199,13 +203,11 @@ class OffC2PL(PreferenceModel):
             self.alpha,
             np.append(known.enough, alone.enough),
         )
-        choose = {"under": underestimate, "over": overestimate}.get(str(self.gamma))
-        threshold = float(known.gamma[0]) if choose is None else choose(points, at)
-        members = replace(points, gamma=one_per_user(threshold, at + 1)).neighbours(at)[:-1]
+        threshold = APPENDIX[str(self.gamma)](points, at) if self.gamma in APPENDIX else known.gamma[0]
+        members = replace(points, gamma=np.full(at + 1, threshold)).neighbours(at)[:-1]
         theta = alone.theta[0]
         if len(members):
-            shared = self._users.of_many(members)
-            rows = Rows(*(np.concatenate(both) for both in zip(shared, new.rows, strict=True)))
+            rows = Rows.join([self._users.of_many(members), new.rows])
             theta = fit_preference(rows, ridge=self.ridge, start=theta)
         return FoldedIn(theta, self.users_[members], float(alone.radius[0]), alone.theta[0])
 
@@ -220,7 +222,7 @@ class OffC2PL(PreferenceModel):
                 raise InvalidParameter(f"{name} must be {allowed}; got {value!r}")
 
         if isinstance(self.gamma, str):
-            if self.gamma not in ("under", "over", "auto"):
+            if self.gamma not in (*APPENDIX, "auto"):
                 raise InvalidParameter(f"gamma must be a number, 'under', 'over' or 'auto'; got {self.gamma!r}")
         else:
             number("gamma", "at least 0, or 'under', 'over' or 'auto'", lambda x: x >= 0)
@@ -235,7 +237,7 @@ class OffC2PL(PreferenceModel):
         if not (self.n_jobs is None or (isinstance(self.n_jobs, Integral) and (self.n_jobs > 0 or self.n_jobs == -1))):
             raise InvalidParameter(f"n_jobs must be None, -1 or a number of threads; got {self.n_jobs!r}")
 
-    def _warn(self, neighbourhoods: list[IntArray]) -> None:
+    def _warn(self) -> None:
         """What the user should know about this fit."""
         longest = float(np.sqrt(np.einsum("ij,ij->i", self._users.rows.Z, self._users.rows.Z).max()))
         if longest > LONGEST_DIFFERENCE * (1 + 1e-9):
@@ -246,73 +248,20 @@ class OffC2PL(PreferenceModel):
                 AssumptionWarning,
                 stacklevel=3,
             )
-        pooled = any(len(members) > 1 for members in neighbourhoods)
-        if len(neighbourhoods) > 1 and not pooled and (isinstance(self.gamma, str) or self.gamma > 0):
-            warnings.warn(self._what_an_edge_takes(), NoEdgeWarning, stacklevel=3)
-
-    def _what_an_edge_takes(self) -> str:
-        """Why nobody was connected, and which threshold, radius or number of comparisons would change that."""
-        graph, users = self._graph, self._users
-        now = f"(now {np.median(users.counts):.3g})"
-        pair = graph.first_edge()
-        if pair is None:
-            least = self._coverage().n_min(n_users=len(users), dim=users.dim, delta=self.delta)  # type: ignore[attr-defined]
-            return (
-                f"nobody is connected: item regularity asks for at least N_min = {least:.3g} comparisons from each "
-                f"user {now}; collect more, or use coverage='measured'"
+        n_users = len(self._users)
+        wanted = n_users > 1 and (isinstance(self.gamma, str) or self.gamma > 0)
+        if wanted and all(len(self.members(u)) == 1 for u in range(n_users)):
+            advice = what_an_edge_takes(
+                self._graph,
+                self._users,
+                self._coverage(),
+                gamma=self.gamma,
+                width=lambda n: self._width(n, self._users.dim, n_users),
+                ridge=self.ridge,
+                kappa=self.kappa,
+                delta=self.delta,
             )
-        u, v = pair
-        one, other = self.users_[[u, v]].tolist()
-        names = f"{one!r} and {other!r}"
-        distance, allowance = float(graph.distances(u)[v]), float(graph.allowances(u)[v])
-        if self.gamma == "auto":
-            return (
-                "nobody is connected: pooling did not predict held-out answers better than each user's own data; "
-                f"gamma above {distance + allowance:.3g} would join {names}, the nearest pair"
-            )
-        threshold = float(graph.gamma.max())
-        if isinstance(self.gamma, str) and threshold == 0:
-            reason = f"gamma={self.gamma!r} found no two users who certainly differ, so it set every threshold to 0"
-            threshold = max(float(graph.distances(user).max()) for user in range(len(graph)))
-        else:
-            reason = f"the threshold {threshold:.3g} is used up by the radii"
-        target = (threshold - distance) / (2 * self.alpha)
-        radii = (
-            f"or radii below {target:.3g} each (now {graph.radius[u]:.3g} and {graph.radius[v]:.3g})"
-            if target > 0
-            else f"or estimates nearer to each other than now ({distance:.3g} apart, which no radius makes up for)"
-        )
-        return (
-            f"nobody is connected: {reason}. A first edge, between {names}, needs gamma above "
-            f"{distance + allowance:.3g}, {radii}, or about {self._comparisons_for(threshold):.2g} comparisons per "
-            f"user {now}; gamma='auto' chooses by held-out answers instead"
-        )
-
-    def _comparisons_for(self, threshold: float) -> float:
-        """Comparisons per user at which two equal users would be connected, if coverage goes on as it is.
-
-        Where a user has fewer rows than features the rate is taken from the mean eigenvalue, which is the best case.
-        """
-        users, prior = self._users, self.ridge / self.kappa
-        if isinstance(self.coverage, ItemRegularity):
-            rate, prior = self.coverage.smoothed / 2.0, 0.0
-        else:
-            floor = np.array([self._width(n, users.dim, len(users)) for n in users.counts]) / self.radius_
-            measured = np.median((floor**2 - prior) / users.counts)
-            squares = np.einsum("ij,ij->i", users.rows.Z, users.rows.Z)
-            spread = float(np.average(squares, weights=users.rows.weights)) / users.dim
-            rate = float(measured) if measured > 1e-9 * spread else spread
-        if threshold <= 0 or rate <= 0:
-            return np.inf
-
-        def allowance(n: float) -> float:
-            return 2 * self.alpha * self._width(n, users.dim, len(users)) / float(np.sqrt(prior + rate * n))
-
-        low, high = 0.0, 40.0  # of log n
-        while high - low > 1e-3:
-            middle = (low + high) / 2
-            low, high = (middle, high) if allowance(float(np.exp(middle))) >= threshold else (low, middle)
-        return float(np.exp(high))
+            warnings.warn(advice, NoEdgeWarning, stacklevel=3)
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 

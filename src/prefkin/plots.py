@@ -18,6 +18,7 @@ __all__ = ["as_png", "plot_eigenvalues", "plot_estimates", "plot_held_out", "plo
 
 OWN, POOLED, MUTED = "#c2593f", "#2f6f8f", "#9a9a9a"
 MOST_FEATURES = 20
+MOST_LINES = 5000
 
 
 def _axes(ax: Any, size: tuple[float, float]) -> Any:
@@ -50,23 +51,25 @@ def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
     Distances are those of the two directions in which estimates differ most, so lines decide, not positions.
     """
     ax = _axes(ax, (7.0, 6.0))
+    from matplotlib.collections import LineCollection
+
     centred = model.own_theta_ - model.own_theta_.mean(axis=0)
     left, size, _ = np.linalg.svd(centred, full_matrices=False)
     place = np.zeros((len(centred), 2))
     place[:, : min(2, len(size))] = (left * size)[:, :2]
-    members = [model._members(u) for u in range(len(place))]
-    for u, others in enumerate(members):
-        for v in others[others > u]:
-            ax.plot(*place[[u, v]].T, color=POOLED, alpha=0.25, linewidth=1, zorder=1)
-    alone = np.array([len(others) == 1 for others in members])
+    pairs = {(min(u, v), max(u, v)) for u in range(len(place)) for v in model.members(u).tolist() if u != v}
+    shown = sorted(pairs)[:: 1 + len(pairs) // MOST_LINES]
+    ax.add_collection(LineCollection([place[list(pair)] for pair in shown], colors=POOLED, alpha=0.25, zorder=1))
+    joined = {u for pair in pairs for u in pair}
+    alone = np.array([u not in joined for u in range(len(place))])
     ax.scatter(*place[~alone].T, s=60, color=POOLED, zorder=2, label="shares comparisons with others")
-    ax.scatter(*place[alone].T, s=60, color=OWN, marker="s", zorder=2, label="stands alone")
+    if alone.any():
+        ax.scatter(*place[alone].T, s=60, color=OWN, marker="s", zorder=2, label="stands alone")
     if len(place) <= 60:
         for label, (x, y) in zip(model.users_.tolist(), place, strict=True):
             ax.annotate(str(label), (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
-    links = sum(len(others) - 1 for others in members) // 2
     ax.set(xticks=[], yticks=[], xlabel="what users disagree on most", ylabel="second most")
-    ax.set_title(f"{len(place)} users, {links} shared pairs, {alone.sum()} alone", loc="left")
+    ax.set_title(f"{len(place)} users, {len(pairs)} shared pairs, {alone.sum()} alone", loc="left")
     ax.legend(frameon=False, fontsize=8)
     return ax
 
@@ -90,7 +93,7 @@ def plot_estimates(
     model: PreferenceModel, user: Hashable, feature_names: Sequence[str] | None = None, ax: Any = None
 ) -> Any:
     """What a user's own comparisons say about each feature, and what they say with the neighbours' added."""
-    u = model._users.index(user)
+    u = model.position(user)
     own, pooled = model.own_theta_[u], model.theta_[u]
     shown = np.sort(np.argsort(-np.abs(pooled - own), kind="stable")[:MOST_FEATURES])
     names = [feature_names[i] if feature_names else f"feature {i}" for i in shown]
@@ -99,7 +102,7 @@ def plot_estimates(
     ax.axvline(0.0, color=MUTED, linewidth=0.8)
     ax.hlines(height, own[shown], pooled[shown], color=MUTED, linewidth=1.5)
     ax.scatter(own[shown], height, color=OWN, label="own comparisons only", zorder=2)
-    ax.scatter(pooled[shown], height, color=POOLED, label=f"with {len(model._members(u)) - 1} neighbours", zorder=2)
+    ax.scatter(pooled[shown], height, color=POOLED, label=f"with {len(model.members(u)) - 1} neighbours", zorder=2)
     ax.set_yticks(height, names)
     ax.set(xlabel="liked less  ←   weight   →  liked more")
     rest = f" ({len(shown)} of {len(own)} features, those that moved most)" if len(shown) < len(own) else ""
@@ -117,7 +120,7 @@ def plot_held_out(results: Mapping[str, HeldOut], ax: Any = None) -> Any:
     colours = [POOLED if loss == min(losses) else MUTED for loss in losses]
     ax.barh(height, losses, xerr=errors, color=colours, height=0.6)
     ax.axvline(np.log(2), color=OWN, linewidth=1, linestyle="--")
-    ax.annotate("guessing", (np.log(2), height[0] + 0.4), color=OWN, fontsize=8, ha="right")
+    ax.annotate("guessing ", (np.log(2), height[0] + 0.34), color=OWN, fontsize=8, ha="right")
     ax.set_yticks(height, list(results))
     ax.set(xlabel="log-loss on comparisons not seen before (lower is better)")
     return ax

@@ -28,7 +28,7 @@ from prefkin.comparisons import BoolArray, FloatArray, IntArray
 from prefkin.errors import InvalidParameter
 from prefkin.progress import in_one_order
 
-__all__ = ["Policy", "best_policy", "inverse_norm", "pessimistic_value"]
+__all__ = ["Policy", "best_policy", "greedy_policy", "inverse_norm", "pessimistic_value"]
 
 FRANK_WOLFE_ROUNDS = 120
 PAIRED_MOVES = 400  # pairs of moves are its square
@@ -96,20 +96,42 @@ def best_policy(
     """
     if scope not in ("policy", "context"):
         raise InvalidParameter(f"scope must be 'policy' or 'context'; got {scope!r}")
-    w = np.zeros(candidates.dim) if reference is None else np.asarray(reference, dtype=np.float64)
-    if w.shape != (candidates.dim,) or not np.isfinite(w).all():
-        raise InvalidParameter(f"reference must be {candidates.dim} finite numbers; got shape {w.shape}")
-    if theta.shape != w.shape:
-        raise InvalidParameter(f"the candidates have {candidates.dim} features, the model has {len(theta)}")
+    w = _reference(candidates, theta, reference)
+    if beta == 0:
+        return greedy_policy(candidates, theta, w)
     problem = _Problem(candidates, theta, cholesky(M, lower=True), beta, w)
     greedy = candidates.argmax(candidates.features @ theta)
-    if beta == 0:
-        return problem.policy(greedy, upper=problem.value(greedy))
     alone = candidates.argmax(problem.per_row_value())
     mixture = _frank_wolfe(problem, greedy)
     if scope == "context":
         return problem.policy(alone, upper=mixture.upper)
     return _deterministic(problem, mixture, [greedy, alone])
+
+
+@in_one_order
+def greedy_policy(candidates: Candidates, theta: FloatArray, reference: FloatArray | None = None) -> Policy:
+    """The policy that takes the estimate at its word: the best action of each context, and no penalty.
+
+    >>> greedy_policy(Candidates([[[1.0], [3.0]]]), np.array([2.0])).actions.tolist()
+    [1]
+    """
+    w = _reference(candidates, theta, reference)
+    actions = candidates.argmax(candidates.features @ theta)
+    mean = candidates.mean(actions)
+    value = float((mean - w) @ theta)
+    return Policy(actions, value, value, value, 0.0, mean)
+
+
+def _reference(candidates: Candidates, theta: FloatArray, reference: FloatArray | None) -> FloatArray:
+    """w, checked against the candidates, which are checked against the model."""
+    if len(theta) != candidates.dim:
+        raise InvalidParameter(
+            f"the candidates have {candidates.dim} features, the model has {len(theta)}; describe both in the same way"
+        )
+    w = np.zeros(candidates.dim) if reference is None else np.asarray(reference, dtype=np.float64)
+    if w.shape != (candidates.dim,) or not np.isfinite(w).all():
+        raise InvalidParameter(f"reference must be {candidates.dim} finite numbers; got shape {w.shape}")
+    return w
 
 
 class _Problem:
@@ -381,6 +403,8 @@ def _enumerate(problem: _Problem, mixture: _Mixture, best: IntArray) -> IntArray
     undecided = sorted((x for x, rows in enumerate(options) if len(rows) > 1), key=lambda x: len(options[x]))
     spent, chosen = np.zeros(1), np.zeros((1, 0), dtype=np.intp)
     for x in undecided:
+        if len(spent) * len(options[x]) > 10 * MOST_COMBINATIONS:
+            return None
         total = np.add.outer(spent, mixture.reduced_cost[options[x]])
         parent, option = np.nonzero(total <= budget)
         if len(parent) > MOST_COMBINATIONS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -13,28 +13,27 @@ from prefkin.progress import for_each
 __all__ = ["distinct_sets", "pool_estimates"]
 
 
-def distinct_sets(neighbourhoods: Sequence[IntArray]) -> tuple[list[IntArray], IntArray]:
-    """The distinct neighbourhoods and, for each user, which one is theirs.
+def distinct_sets(neighbourhoods: Iterable[IntArray]) -> tuple[list[IntArray], IntArray]:
+    """The distinct neighbourhoods and, for each user, which one is theirs; only the distinct ones are kept.
 
     >>> sets, which = distinct_sets([np.array([0, 1]), np.array([0, 1]), np.array([2])])
     >>> [s.tolist() for s in sets], which.tolist()
     ([[0, 1], [2]], [0, 0, 1])
     """
     seen: dict[bytes, int] = {}
-    which = [seen.setdefault(members.tobytes(), len(seen)) for members in neighbourhoods]
-    first = np.unique(which, return_index=True)[1]
-    return [neighbourhoods[i] for i in first], np.array(which, dtype=np.intp)
+    sets: list[IntArray] = []
+    which = []
+    for members in neighbourhoods:
+        which.append(seen.setdefault(members.tobytes(), len(sets)))
+        if which[-1] == len(sets):
+            sets.append(members)
+    return sets, np.array(which, dtype=np.intp)
 
 
 def pool_estimates(
-    users: UserRows,
-    neighbourhoods: Sequence[IntArray],
-    own: FloatArray,
-    *,
-    ridge: float,
-    n_jobs: int | None = None,
+    users: UserRows, neighbourhoods: Iterable[IntArray], own: FloatArray, *, ridge: float, n_jobs: int | None = None
 ) -> FloatArray:
-    """θ̃_u from the rows of everybody in u's neighbourhood, shape (U, d).
+    """θ̃ from the rows of everybody in each neighbourhood given, one row each.
 
     A neighbourhood of one is that user's own estimate, bit for bit.
     """

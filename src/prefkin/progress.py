@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
+from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -47,9 +48,31 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
-def single_threaded() -> Any:
-    """A context in which numpy and scipy use one thread, so that sums have one order."""
-    return _blas().limit(limits=1)
+class _OneThread:
+    """Limit BLAS to one thread while anybody is inside; threads may overlap, so the last one out restores."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = Lock(), 0
+        self.limit: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self.lock:
+            if self.inside == 0:
+                self.limit = _blas().limit(limits=1)
+                self.limit.__enter__()
+            self.inside += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.inside -= 1
+                if self.inside == 0:
+                    self.limit.__exit__(None, None, None)
+
+
+single_threaded = _OneThread()
+"""A context in which numpy and scipy use one thread, so that sums have one order."""
 
 
 def in_one_order(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -9,30 +9,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from prefkin.candidates import Candidates
-from prefkin.comparisons import FloatArray, IntArray
-from prefkin.errors import SessionError
+from prefkin.comparisons import FloatArray, IntArray, Rows
+from prefkin.confidence import gram
+from prefkin.errors import InvalidParameter
 
-__all__ = [
-    "RULES",
-    "Coverage",
-    "Fisher",
-    "Pairs",
-    "QueryRule",
-    "Question",
-    "Random",
-    "Situation",
-    "widest_pair",
-]
+__all__ = ["RULES", "Fisher", "Known", "LeastCovered", "Pairs", "QueryRule", "Question", "Random", "widest_pair"]
 
 ROWS_AT_ONCE = 512  # a context with more actions is searched block by block, in memory linear in its actions
 
@@ -50,6 +40,11 @@ class Question:
     second: int
     score: float = field(default=np.nan, compare=False, repr=False)  # what the rule maximised
 
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The two actions, smaller position first, whichever way they are shown."""
+        return min(self.first, self.second), max(self.first, self.second)
+
 
 class Pairs:
     """The pairs of each context that must not be asked (again)."""
@@ -59,27 +54,22 @@ class Pairs:
 
     def add(self, question: Question) -> None:
         """Close a pair, whichever side comes first."""
-        pair = min(question.first, question.second), max(question.first, question.second)
-        self._of.setdefault(question.context, set()).add(pair)
+        self._of.setdefault(question.context, set()).add(question.pair)
 
     def __contains__(self, question: Question) -> bool:
-        pair = min(question.first, question.second), max(question.first, question.second)
-        return pair in self._of.get(question.context, ())
+        return question.pair in self._of.get(question.context, ())
 
     def of(self, context: int) -> set[tuple[int, int]]:
         """Closed pairs of one context, smaller position first."""
         return self._of.get(context, set())
 
 
-@dataclass(frozen=True, eq=False)
-class Situation:
-    """What a rule may look at when it starts."""
+class Known(NamedTuple):
+    """What has been learnt so far."""
 
-    candidates: Candidates
-    information: FloatArray  # (d, d) M̃
-    hessian: Callable[[], FloatArray]  # (d, d) at the current estimate
-    theta: Callable[[], FloatArray]  # (d,) the current estimate
-    rng: np.random.Generator
+    rows: Rows  # the neighbourhood's comparisons and the answers
+    theta: FloatArray  # (d,) the current estimate
+    ridge: float
 
 
 class QueryRule(Protocol):
@@ -87,9 +77,9 @@ class QueryRule(Protocol):
 
     reads_answers: ClassVar[bool]
 
-    def __init__(self, situation: Situation) -> None: ...
+    def __init__(self, candidates: Candidates, information: FloatArray, rng: np.random.Generator) -> None: ...
 
-    def pick(self, closed: Pairs) -> Question | None:
+    def pick(self, closed: Pairs, known: Known) -> Question | None:
         """The next question, or None when no pair is left."""
 
     def heard(self, z: FloatArray) -> None:
@@ -99,7 +89,7 @@ class QueryRule(Protocol):
         """A rule that goes on from here without changing this one."""
 
 
-class Coverage:
+class LeastCovered:
     """The pair that lies where the information matrix is weakest.
 
     Adding rows to M only lowers ‖z‖_{M⁻¹}, so the best score a context had in an earlier round bounds the one it has
@@ -108,9 +98,9 @@ class Coverage:
 
     reads_answers: ClassVar[bool] = False
 
-    def __init__(self, situation: Situation) -> None:
-        self.candidates = situation.candidates
-        self.inverse: FloatArray = cho_solve(cho_factor(situation.information), np.eye(self.candidates.dim))
+    def __init__(self, candidates: Candidates, information: FloatArray, rng: np.random.Generator) -> None:  # noqa: ARG002
+        self.candidates = candidates
+        self.inverse: FloatArray = cho_solve(cho_factor(information), np.eye(self.candidates.dim))
         n_contexts = len(self.candidates)
         self.bound = np.full(n_contexts, np.inf)
         self.pair: IntArray = np.zeros((n_contexts, 2), dtype=np.intp)
@@ -121,7 +111,7 @@ class Coverage:
         """An independent copy of the matrices and bounds; the candidates are shared."""
         return deepcopy(self, {id(self.candidates): self.candidates})
 
-    def pick(self, closed: Pairs) -> Question | None:
+    def pick(self, closed: Pairs, known: Known) -> Question | None:  # noqa: ARG002
         """Score stale contexts in the order of their bounds until a fresh one leads."""
         while True:
             x = int(np.argmax(self.bound))
@@ -147,17 +137,20 @@ class Fisher:
 
     reads_answers: ClassVar[bool] = True
 
-    def __init__(self, situation: Situation) -> None:
-        self.situation = situation
+    def __init__(self, candidates: Candidates, information: FloatArray, rng: np.random.Generator) -> None:  # noqa: ARG002
+        self.candidates = candidates
 
     def copy(self) -> Self:
         """It has no state of its own."""
-        return type(self)(self.situation)
+        return self
 
-    def pick(self, closed: Pairs) -> Question | None:
+    def pick(self, closed: Pairs, known: Known) -> Question | None:
         """Score every context at the current estimate."""
-        candidates, theta = self.situation.candidates, self.situation.theta()
-        inverse = cho_solve(cho_factor(self.situation.hessian()), np.eye(candidates.dim))
+        (Z, y, weights), theta, ridge = known
+        candidates, p = self.candidates, expit(Z @ theta)
+        hessian = gram(Rows(Z, y, weights * p * (1.0 - p)))
+        hessian[np.diag_indices_from(hessian)] += ridge
+        inverse = cho_solve(cho_factor(hessian), np.eye(candidates.dim))
         best = Question(-1, -1, -1, -np.inf)
         for x in range(len(candidates)):
             score, i, j = widest_pair(candidates.of(x), inverse, closed.of(x), theta)
@@ -174,14 +167,14 @@ class Random:
 
     reads_answers: ClassVar[bool] = False
 
-    def __init__(self, situation: Situation) -> None:
-        self.candidates, self.rng = situation.candidates, situation.rng
+    def __init__(self, candidates: Candidates, information: FloatArray, rng: np.random.Generator) -> None:  # noqa: ARG002
+        self.candidates, self.rng = candidates, rng
 
     def copy(self) -> Self:
         """With a generator that will draw the same numbers."""
         return deepcopy(self, {id(self.candidates): self.candidates})
 
-    def pick(self, closed: Pairs) -> Question | None:
+    def pick(self, closed: Pairs, known: Known) -> Question | None:  # noqa: ARG002
         """Draw a context by the number of its open pairs, then one of them."""
         sizes = self.candidates.sizes
         left = sizes * (sizes - 1) // 2 - np.array([len(closed.of(x)) for x in range(len(self.candidates))])
@@ -197,7 +190,7 @@ class Random:
         """Nothing to keep."""
 
 
-RULES: dict[str, type[QueryRule]] = {"coverage": Coverage, "fisher": Fisher, "random": Random}
+RULES: dict[str, type[QueryRule]] = {"coverage": LeastCovered, "fisher": Fisher, "random": Random}
 
 
 def widest_pair(
@@ -266,4 +259,4 @@ def _shut(score: FloatArray, rows: IntArray, others: IntArray, closed: set[tuple
 def refuse_unknown_rule(rule: str) -> None:
     """One line for a rule that does not exist."""
     if rule not in RULES:
-        raise SessionError(f"rule must be one of {', '.join(RULES)}; got {rule!r}")
+        raise InvalidParameter(f"rule must be one of {', '.join(RULES)}; got {rule!r}")

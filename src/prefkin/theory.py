@@ -43,7 +43,7 @@ def own_radius(model: OffC2PL, user: Hashable) -> float:
     >>> bool(own_radius(model, "ann") < model.radius_[0])
     True
     """
-    u = model._users.index(user)
+    u = model.position(user)
     n, d = float(model.n_comparisons_[u]), model.n_features_in_
     alone = confidence_width(n, d, ridge=model.ridge, kappa=model.kappa, failure=model.delta)
     together = confidence_width(
@@ -146,7 +146,7 @@ def offline_bound(
     """
     n_pooled, n_differing = _comparisons_of(model, user, differing)
     d = model.n_features_in_
-    gamma = float(model.gamma_[model._users.index(user)])
+    gamma = float(model.gamma_[model.position(user)])
     M = model.information(user)
     least = float(eigvalsh(M, subset_by_index=[0, 0])[0])
     width = model.width(user)
@@ -208,7 +208,7 @@ def active_bound(model: OffC2PL, session: ActiveSession, differing: Sequence[Has
     before, after = session.eigenvalues
     directions = _imbalance(before, N)
     n_pooled, n_differing = _comparisons_of(model, user, differing)
-    gamma = float(model.gamma_[model._users.index(user)])
+    gamma = float(model.gamma_[model.position(user)])
     bias = gamma * float(np.sqrt(d * n_differing)) / 2 / model.kappa if n_differing else 0.0
     failure = model.delta / (2 * max(N, 1))
     width = confidence_width(n_pooled + N, d, ridge=model.ridge, kappa=model.kappa, failure=failure)
@@ -266,9 +266,9 @@ def _imbalance(eigenvalues: FloatArray, n: int) -> int:
 
 def _comparisons_of(model: OffC2PL, user: Hashable, differing: Sequence[Hashable]) -> tuple[float, float]:
     """N_V of the neighbourhood and N_W of the neighbours named."""
-    members = model._members(model._users.index(user))
-    wrong = {model._users.index(other) for other in differing}
+    members = model.members(model.position(user))
+    wrong = {model.position(other) for other in differing}
     for v in sorted(wrong):
-        if v not in members or v == model._users.index(user):
+        if v not in members or v == model.position(user):
             raise InvalidParameter(f"{model.users_[v]!r} is not a neighbour of {user!r}; its comparisons are not used")
     return float(model.n_comparisons_[members].sum()), float(model.n_comparisons_[list(wrong)].sum())

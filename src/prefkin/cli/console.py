@@ -14,8 +14,9 @@ from rich.table import Table
 
 from prefkin.comparisons import Comparisons
 from prefkin.errors import InvalidParameter, PrefkinWarning, UnknownUser
-from prefkin.files import read_comparisons, write_atomically
+from prefkin.files import read_comparisons
 from prefkin.progress import reporting
+from prefkin.storage import write_atomically
 
 # markup is off: what users typed may hold brackets; our own words ask for it with markup=True or style=
 out = Console(highlight=False, soft_wrap=True, markup=False)

@@ -69,7 +69,7 @@ def _title(text: str) -> None:
 
 def _who_is_pooled(kin: OffC2PL, people: Population) -> None:
     _title("2. Who wants the same?")
-    members = [kin._members(u) for u in range(len(kin.users_))]
+    members = [kin.members(u) for u in range(len(kin.users_))]
     names, tastes = kin.users_, list(DEMO_TASTES)
     for t, taste in enumerate(tastes):
         group = np.flatnonzero(people.group == t)
@@ -85,7 +85,7 @@ def _who_is_pooled(kin: OffC2PL, people: Population) -> None:
         f"Of the pairs it joined {precision:.0%} share a taste; of those that do it joined {recall:.0%}. "
         "Why? For example:"
     )
-    u = kin._users.index(READER)
+    u = kin.position(READER)
     friend = next((v for v in members[u] if v != u), None)
     stranger = next(v for v in range(len(names)) if v not in members[u])
     for v in (friend, stranger):
@@ -140,7 +140,7 @@ def _recommendation(kin: OffC2PL, stories: Candidates) -> None:
 
 def _next_questions(kin: OffC2PL, people: Population, stories: Candidates, seed: int) -> ActiveSession:
     _title(f"6. The next questions for {READER}")
-    u = kin._users.index(READER)
+    u = kin.position(READER)
     truth = people.theta[u]
     session = kin.session(READER, stories)
     for number, question in enumerate(session.plan(3), 1):
@@ -166,7 +166,7 @@ def _next_questions(kin: OffC2PL, people: Population, stories: Candidates, seed:
         f"{ends['random'][1][0]:.1f}."
     )
     gap_before = suboptimality_gap(truth, stories, stories.argmax(stories.features @ kin.theta_[u]))
-    gap_after = suboptimality_gap(truth, stories, session.policy())
+    gap_after = suboptimality_gap(truth, stories, session.best_actions())
     out.print(
         f"{READER} loses {gap_before:.3f} per story against the best choice before the questions, "
         f"{gap_after:.3f} after."

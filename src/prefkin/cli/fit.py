@@ -74,9 +74,9 @@ def summary(model: OffC2PL) -> dict[str, Any]:
             {
                 "user": str(user),
                 "comparisons": float(model.n_comparisons_[u]),
-                "pooled_comparisons": float(model.n_comparisons_[model._members(u)].sum()),
+                "pooled_comparisons": float(model.n_comparisons_[model.members(u)].sum()),
                 "neighbours": [str(v) for v in members[u] if v != user],
-                "gamma": float(model.gamma_[u]),
+                "gamma": float(model.gamma_[u]) if np.isfinite(model.gamma_[u]) else "inf",
                 "radius": float(model.radius_[u]),
                 "moved": float(np.linalg.norm(model.theta_[u] - model.own_theta_[u])),
             }

@@ -9,9 +9,10 @@ import polars as pl
 import typer
 
 from prefkin.cli.console import column_map, find_user, out, table
-from prefkin.files import read_candidates, write_atomically
+from prefkin.files import read_candidates
 from prefkin.offline import load
 from prefkin.policy import inverse_norm
+from prefkin.storage import write_atomically
 
 
 def rank(
@@ -30,7 +31,7 @@ def rank(
     label = find_user(model.users_.tolist(), user)
     cands = read_candidates(candidates, column_map(mapping))
     policy = model.policy(label, cands, pessimism=pessimism, scope=scope)
-    reward = cands.features @ model.theta_[model._users.index(label)]
+    reward = cands.features @ model.theta_[model.position(label)]
     unsure = inverse_norm(cands.features, model.information(label))
     order = np.lexsort((-reward, cands.owner))
     position = np.empty(len(order), dtype=int)
