@@ -2,11 +2,13 @@
 # make test   lint, types, layers, unit and property tests, doctests, README and docs examples
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+RUNS := .venv/.runs
 READY := .venv/.ready
 
 .PHONY: demo test lint clean
 
-demo: $(READY)
+demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
 
 test: $(READY) lint
@@ -18,11 +20,15 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-$(READY): pyproject.toml constraints.txt
+$(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "prefkin needs Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e '.[plots]'
+	@touch $@
+
+$(READY): $(RUNS)
+	$(INSTALL) -e '.[dev]'
 	@touch $@
 
 clean:

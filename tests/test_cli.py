@@ -193,3 +193,19 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, rng):
 
 def test_the_version_is_told():
     assert prefkin_says("--version", cwd=Path.cwd()).stdout == f"prefkin {prefkin.__version__}\n"
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(tmp_path):
+    rows = "".join(f"[/bad] {u},{(i + u) % 2},{0.1 * i}\n" for u in (0, 1) for i in range(1, 9))
+    (tmp_path / "v.csv").write_text("user,y,z0\n" + rows)
+    done = prefkin_says("fit", "v.csv", "--out", "o", "--gamma", "inf", "--no-pictures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[/bad] 0, [/bad] 1" in done.stdout
+
+
+def test_nothing_is_written_when_one_of_the_files_cannot_be(folder):
+    (folder / "half" / "summary.json").mkdir(parents=True)
+    done = prefkin_says("fit", "votes.csv", "--out", "half", "--no-pictures", cwd=folder)
+    assert done.returncode == 2
+    assert "summary.json is a folder there" in done.stderr
+    assert [p.name for p in (folder / "half").iterdir()] == ["summary.json"]

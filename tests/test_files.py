@@ -241,9 +241,9 @@ def test_candidates_are_read_by_context(tmp_path):
         }
     )
     candidates = read_candidates(write(frame, tmp_path / "cands.csv"))
-    assert candidates.contexts.tolist() == ["a", "b"]
-    assert candidates.actions.tolist() == ["y", "x", "z"]
-    assert candidates.weights.tolist() == [0.75, 0.25]
+    assert candidates.contexts.tolist() == ["b", "a"]
+    assert candidates.actions.tolist() == ["x", "z", "y"]
+    assert candidates.weights.tolist() == [0.25, 0.75]
     np.savez(tmp_path / "cands.npz", features=np.ones((2, 3, 4)), weights=[1, 1])
     assert len(read_candidates(tmp_path / "cands.npz")) == 2
     with pytest.raises(InvalidTable, match="weight differs within a context"):

@@ -82,6 +82,10 @@ class ActiveSession:
             self._rng = np.random.default_rng(int(self._rng.integers(2**63)))
         self._rule: QueryRule = RULES[rule](candidates, self._start, self._rng)
 
+    def __repr__(self) -> str:
+        left = "" if self.repeat else ", no pair twice"
+        return f"ActiveSession(user {self.user!r}, {self.n_answers} answers, rule {self.rule!r}{left})"
+
     # -- the conversation ------------------------------------------------------------------------------------------
 
     @in_one_order

@@ -151,6 +151,9 @@ def read_candidates(source: Any, columns: Mapping[str, str] | None = None) -> Ca
                     f"action {pair[1]!r} stands twice in its context (row {row}, counted from 0); drop one"
                 )
             seen.add(pair)
+        first_seen = np.unique(codes, return_index=True)[1]
+        by_appearance = np.argsort(first_seen, kind="stable")  # contexts stay in the order of the file
+        contexts, codes = contexts[by_appearance], np.argsort(by_appearance)[codes]
         order = np.argsort(codes, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(codes, minlength=len(contexts)))[:-1])
         weights = None

@@ -171,14 +171,14 @@ class OffC2PL(PreferenceModel):
         margin = float(graph.gamma[u] - allowance - distance)
         joined = bool(graph.connected(u)[v])
         radii = f"radii {graph.radius[u]:.3g} and {graph.radius[v]:.3g}"
-        numbers = f"their estimates are {distance:.3g} apart, with {radii}, against a threshold of {graph.gamma[u]:.3g}"
+        total = f"distance {distance:.3g} plus {radii} make {distance + allowance:.3g}"
+        numbers = f"{total}, {'below' if joined else 'not below'} the threshold {graph.gamma[u]:.3g}"
         if joined:
-            verdict = f"{user!r} uses the comparisons of {other!r}: {numbers}; {margin:.3g} to spare."
+            verdict = f"{user!r} uses the comparisons of {other!r}: {numbers}."
         elif not (graph.enough[u] and graph.enough[v]):
             verdict = f"{user!r} does not use {other!r}: too few comparisons for the item-regularity assumption."
         else:
-            needed = distance + allowance
-            verdict = f"{user!r} does not use {other!r}: {numbers}; a threshold above {needed:.3g} would join them."
+            verdict = f"{user!r} does not use the comparisons of {other!r}: {numbers}."
         return Explanation(joined, distance, margin, verdict)
 
     @in_one_order

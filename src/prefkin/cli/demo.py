@@ -134,7 +134,7 @@ def _recommendation(kin: OffC2PL, stories: Candidates) -> None:
     out.print(
         f"playing a little safe (1 % of the paper's width) changes "
         f"{np.mean(greedy.actions != careful.actions):.0%} of them; "
-        f"worth at least {careful.value:.2f}, and no policy is worth more than {careful.upper_bound:.2f}"
+        f"by that cautious measure it is worth {careful.value:.2f}, and no policy exceeds {careful.upper_bound:.2f}"
     )
 
 
