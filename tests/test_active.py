@@ -192,7 +192,7 @@ def test_a_session_is_not_restored_onto_something_else(model, candidates, tmp_pa
 
 
 def test_unknown_rules_and_foreign_candidates_are_refused(model, candidates):
-    with pytest.raises(InvalidParameter, match="rule must be one of coverage, fisher, random"):
+    with pytest.raises(InvalidParameter, match="rule must be one of coverage, fisher, posterior, random"):
         model.session(3, candidates, rule="best")
     with pytest.raises(SessionError, match="the candidates have 1 features"):
         model.session(3, Candidates([[[1.0], [2.0]]]))

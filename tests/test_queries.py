@@ -53,7 +53,7 @@ def test_a_pair_with_a_certain_answer_still_has_a_score(monkeypatch):
         assert (score, i, j) == (pytest.approx(1600 * np.exp(-40.0)), 0, 1)
 
 
-NOTHING = Known(Rows(np.empty((0, 1)), np.empty(0), np.empty(0)), np.zeros(1), 1.0)
+NOTHING = Known(Rows(np.empty((0, 1)), np.empty(0), np.empty(0)), np.zeros(1), np.eye(1))
 
 
 @given(seed=st.integers(0, 1000))

@@ -13,20 +13,24 @@ The files in the order data flows through them:
 9. graph         who may be pooled with whom
 10. pooling      a neighbourhood's rows → one sharper estimate
 11. gamma        choosing the threshold
-12. policy       the pessimistic value and its best policy
-13. queries      which pair to ask about next
-14. active       a conversation with one user (Algorithm 2)
-15. model        what every fitted model offers
-16. model_file   models on disk
-17. first_edge   why nobody was connected, and what it would take
-18. offline      Off-C²PL (Algorithm 1)
-19. synthetic    data with known truth
-20. audit        what is wrong or thin in the data, before any fit
-21. metrics      how good an estimate, a graph or a policy is
-22. theory       the paper's bounds, as numbers
-23. embedding    texts → features
-24. plots        pictures
-25. cli          the command line
+12. quadratics   each user's log-likelihood as a quadratic
+13. blocks       who shares a preference, by evidence
+14. policy       the pessimistic value and its best policy
+15. queries      which pair to ask about next
+16. active       a conversation with one user (Algorithm 2)
+17. model        what every fitted model offers
+18. model_file   models on disk
+19. first_edge   why nobody was connected, and what it would take
+20. offline      Off-C²PL (Algorithm 1)
+21. kin          PrefKin: evidence decides who is pooled, and how much
+22. loading      saved models back into memory
+23. synthetic    data with known truth
+24. audit        what is wrong or thin in the data, before any fit
+25. metrics      how good an estimate, a graph or a policy is
+26. theory       the paper's bounds, as numbers
+27. embedding    texts → features
+28. plots        pictures
+29. cli          the command line
 """
 
 from prefkin.active import ActiveSession
@@ -35,7 +39,9 @@ from prefkin.comparisons import Comparisons
 from prefkin.confidence import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.errors import PrefkinError, PrefkinWarning
 from prefkin.files import read_candidates, read_comparisons
-from prefkin.offline import OffC2PL, load
+from prefkin.kin import PrefKin
+from prefkin.loading import load
+from prefkin.offline import OffC2PL
 from prefkin.policy import Policy
 from prefkin.queries import Question
 
@@ -49,6 +55,7 @@ __all__ = [
     "ItemRegularity",
     "OffC2PL",
     "Policy",
+    "PrefKin",
     "PrefkinError",
     "PrefkinWarning",
     "Question",

@@ -22,7 +22,7 @@ from prefkin.candidates import Candidates
 from prefkin.comparisons import FloatArray, IntArray, Rows
 from prefkin.confidence import information_matrix
 from prefkin.errors import SessionError
-from prefkin.likelihood import fit_preference
+from prefkin.likelihood import fit_preference, fit_with_prior
 from prefkin.progress import in_one_order
 from prefkin.queries import RULES, Known, Pairs, QueryRule, Question, refuse_unknown_rule
 from prefkin.storage import label_from_json, label_to_json, write_atomically
@@ -62,18 +62,20 @@ class ActiveSession:
         repeat: bool = False,
         rng: np.random.Generator | None = None,
         user: Hashable = None,
+        prior: FloatArray | None = None,
     ) -> None:
         refuse_unknown_rule(rule)
         if candidates.dim != rows.Z.shape[1]:
             raise SessionError(f"the candidates have {candidates.dim} features, the model has {rows.Z.shape[1]}")
         self.user, self.candidates, self.rule, self.repeat = user, candidates, rule, repeat
         self.ridge, self.kappa = ridge, kappa
+        self._prior = prior  # precision of θ ~ N(theta, prior⁻¹); None: the rows and the ridge are what is known
         self.log: list[tuple[Question, bool | None]] = []  # None: skipped
         self._offline = len(rows.y)
         self._rows = rows
-        self._start = information_matrix(rows, ridge=ridge, kappa=kappa)
+        self._start = information_matrix(rows, ridge=ridge, kappa=kappa) if prior is None else prior
         self._information = self._start.copy()
-        self._theta = np.array(theta, dtype=np.float64)
+        self._theta = self._before = np.array(theta, dtype=np.float64)
         self._trail = np.zeros_like(self._theta)  # Σ_n θ̃ⁿ
         self._closed = Pairs()
         self._pending: Question | None = None
@@ -110,7 +112,10 @@ class ActiveSession:
         question = self._check(question)
         answer = Rows(self.difference(question)[None], np.array([float(prefers_first)]), np.ones(1))
         rows = Rows.join([self._rows, answer])
-        theta = fit_preference(rows, ridge=self.ridge, start=self._theta)
+        if self._prior is None:
+            theta = fit_preference(rows, ridge=self.ridge, start=self._theta)
+        else:
+            theta = fit_with_prior(rows, mean=self._before, precision=self._prior)
         # nothing has changed so far: an interrupted refit leaves the session as it was
         self._note(question, bool(prefers_first))
         self._rows, self._theta = rows, theta
@@ -175,9 +180,12 @@ class ActiveSession:
     @property
     @in_one_order
     def preference(self) -> FloatArray:
-        """θ̄: the last estimate weighted by d·λ_min(M̃ᴺ), every estimate on the way by 1  [paper: theta_bar]."""
+        """θ̄: the last estimate weighted by d·λ_min(M̃ᴺ), every estimate on the way by 1  [paper: theta_bar].
+
+        With a posterior to start from, the last estimate: it forgets nothing, so there is nothing to average.
+        """
         n = self.n_answers
-        if n == 0:
+        if n == 0 or self._prior is not None:
             return self.theta
         weight = len(self._theta) * float(eigvalsh(self._information, subset_by_index=[0, 0])[0])
         return (weight * self._theta + self._trail) / (weight + n)
@@ -275,7 +283,11 @@ class ActiveSession:
 
     @property
     def _known(self) -> Known:
-        return Known(self._rows, self._theta, self.ridge)
+        return Known(self._rows, self._theta, self._precision)
+
+    @cached_property
+    def _precision(self) -> FloatArray:
+        return self.ridge * np.eye(len(self._theta)) if self._prior is None else self._prior
 
     def _check(self, question: Question) -> Question:
         """The question in plain integers, if it can be asked here."""

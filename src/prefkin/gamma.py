@@ -12,7 +12,17 @@ from prefkin.graph import Graph
 from prefkin.likelihood import log_loss
 from prefkin.pooling import pool_estimates
 
-__all__ = ["APPENDIX", "by_held_out", "content_folds", "different_users", "gap_bounds", "overestimate", "underestimate"]
+__all__ = [
+    "APPENDIX",
+    "by_held_out",
+    "content_folds",
+    "different_users",
+    "gap_bounds",
+    "judges",
+    "overestimate",
+    "split_rows",
+    "underestimate",
+]
 
 JUDGES = 60
 JOINED_FRACTIONS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.17, 0.23, 0.3, 0.4, 0.55, 0.75, 1.0)
@@ -79,23 +89,23 @@ def by_held_out(
     if len(users) == 1:
         return 0.0
     fold_of = content_folds(users, folds)
-    judges = _judges(users)
+    some = judges(users)
     loss = np.zeros(len(JOINED_FRACTIONS))
     for fold in range(folds):
-        train, test = _split(users, fold_of != fold)
+        train, test = split_rows(users, fold_of != fold)
         part = locate(train)
         known: dict[float, float] = {}
-        for i, threshold in enumerate(joining_thresholds(part, judges)):
+        for i, threshold in enumerate(joining_thresholds(part, some)):
             if threshold not in known:
                 graph = replace(part, gamma=np.full(len(part), threshold))
-                members = (graph.neighbours(user) for user in judges)
+                members = (graph.neighbours(user) for user in some)
                 pooled = pool_estimates(train, members, part.theta, ridge=ridge, n_jobs=n_jobs)
-                known[threshold] = sum(log_loss(t, test.of(user)) for t, user in zip(pooled, judges, strict=True))
+                known[threshold] = sum(log_loss(t, test.of(user)) for t, user in zip(pooled, some, strict=True))
             loss[i] += known[threshold]
-    return joining_thresholds(points, judges)[int(np.argmin(loss.round(9)))]
+    return joining_thresholds(points, some)[int(np.argmin(loss.round(9)))]
 
 
-def _judges(users: UserRows) -> list[int]:
+def judges(users: UserRows) -> list[int]:
     """Everybody, or a spread of users by what they answered (not by their place in the table)."""
     share = np.add.reduceat(users.rows.weights * np.abs(users.rows.Z @ _probe(users.dim)), users.starts[:-1])
     order = np.argsort(share, kind="stable")
@@ -143,7 +153,7 @@ def _probe(dim: int) -> FloatArray:
     return np.cos(np.arange(1, dim + 1))
 
 
-def _split(users: UserRows, training: BoolArray) -> tuple[UserRows, UserRows]:
+def split_rows(users: UserRows, training: BoolArray) -> tuple[UserRows, UserRows]:
     """Training and test rows; everybody stays, perhaps with no rows."""
 
     def part(chosen: BoolArray) -> UserRows:

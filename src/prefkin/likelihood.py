@@ -11,14 +11,14 @@ shape of the data.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.special import expit
 
 from prefkin.comparisons import FloatArray, Rows, UserRows
 from prefkin.errors import ConvergenceError
 from prefkin.progress import for_each
 
-__all__ = ["estimate_users", "fit_preference", "log_loss", "newton_direction"]
+__all__ = ["estimate_users", "fit_preference", "fit_with_prior", "log_loss", "newton_direction"]
 
 DIRECT_UP_TO = 192  # a factorisation of this order is cheaper than the passes over the data that CG needs
 ROUNDING = 64 * np.finfo(np.float64).eps
@@ -35,7 +35,13 @@ def log_loss(theta: FloatArray, rows: Rows) -> float:
 
 
 def fit_preference(
-    rows: Rows, *, ridge: float, start: FloatArray | None = None, tol: float = 1e-9, max_iter: int = 100
+    rows: Rows,
+    *,
+    ridge: float,
+    start: FloatArray | None = None,
+    offset: FloatArray | float = 0.0,
+    tol: float = 1e-9,
+    max_iter: int = 100,
 ) -> FloatArray:
     """The preference that explains `rows` best, shrunk by `ridge`  [paper: theta_hat, pool, theta_n].
 
@@ -50,7 +56,7 @@ def fit_preference(
     Z, y, weights = rows
     side = 1.0 - 2.0 * y  # −1 where a was preferred: log(1 + exp(side·margin)) loses no digits, unlike log(1 + eᵐ) − ym
     theta = np.zeros(Z.shape[1]) if start is None else np.array(start, dtype=np.float64)
-    margin = Z @ theta
+    margin = Z @ theta + offset  # `offset` is the part of the margins that is not up for estimation
     value = _objective(margin, theta, side, weights, ridge)
     for _ in range(max_iter):
         miss = expit(side * margin)  # probability of the answer that was not given
@@ -71,6 +77,19 @@ def fit_preference(
                 raise ConvergenceError(_failure(gradient, "no descent along the Newton direction"))
         theta, margin, value = new_theta, new_margin, new_value
     raise ConvergenceError(_failure(gradient, f"no optimum after {max_iter} Newton steps"))
+
+
+def fit_with_prior(rows: Rows, *, mean: FloatArray, precision: FloatArray) -> FloatArray:
+    """The mode of θ ~ N(mean, precision⁻¹) given the answers in `rows`.
+
+    >>> rows = Rows(np.array([[1.0, 0.0]]), np.ones(1), np.ones(1))
+    >>> np.allclose(fit_with_prior(rows, mean=np.zeros(2), precision=2 * np.eye(2)), fit_preference(rows, ridge=2.0))
+    True
+    """
+    factor = cholesky(precision, lower=True)
+    white = solve_triangular(factor, rows.Z.T, lower=True).T
+    move = fit_preference(Rows(white, rows.y, rows.weights), ridge=1.0, offset=rows.Z @ mean)
+    return mean + solve_triangular(factor, move, lower=True, trans="T")
 
 
 def _objective(margin: FloatArray, theta: FloatArray, side: FloatArray, weights: FloatArray, ridge: float) -> float:

@@ -43,6 +43,7 @@ class Explanation:
     distance: float  # ‖θ̂_u − θ̂_v‖
     margin: float  # what the connection test has to spare; negative: what it lacks
     sentence: str
+    probability: float = np.nan  # of belonging together, where the method has one
 
     def __str__(self) -> str:
         return self.sentence
@@ -159,7 +160,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         u = self.position(user)
         if not isinstance(pessimism, Real) or not 0 <= pessimism <= MOST_PESSIMISM:
             raise InvalidParameter(f"pessimism must be a number from 0 to {MOST_PESSIMISM:g}; got {pessimism!r}")
-        _refuse_other_candidates(candidates)
+        refuse_other_candidates(candidates)
         try:
             w = None if reference is None else np.asarray(reference, dtype=np.float64)
         except (TypeError, ValueError):
@@ -187,7 +188,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         random_state : seed or generator, for rule "random"
         """
         rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
-        _refuse_other_candidates(candidates)
+        refuse_other_candidates(candidates)
         return ActiveSession(
             rows,
             candidates,
@@ -196,7 +197,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             kappa=kappa,
             rule=rule,
             repeat=repeat,
-            rng=_generator(random_state),
+            rng=generator(random_state),
             user=user,
         )
 
@@ -244,6 +245,16 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             raise InvalidComparisons(f"users has {len(owner)} labels for {n} rows; give one per row")
         return owner
 
+    def _newcomer(self, Z: ArrayLike, y: ArrayLike) -> UserRows:
+        """The rows of somebody who was not fitted, checked against the model."""
+        answers = y if set(self.classes_) == {0, 1} else np.asarray(y) == self.classes_[1]
+        new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
+        if new.dim != self._users.dim:
+            raise InvalidParameter(
+                f"the new user has {new.dim} features, the model has {self._users.dim}; describe both in the same way"
+            )
+        return new
+
     def _pooled_rows(self, user: Hashable) -> Rows:
         members = self.members(self.position(user))
         return self._users.of_many(members)
@@ -279,12 +290,12 @@ def two_answers(y: Any, who: str) -> tuple[FloatArray, LabelArray]:
     return (given == labels[1]).astype(np.float64), labels
 
 
-def _refuse_other_candidates(candidates: Any) -> None:
+def refuse_other_candidates(candidates: Any) -> None:
     if not isinstance(candidates, Candidates):
         raise InvalidParameter(f"candidates must be prefkin.Candidates(features); got a {type(candidates).__name__}")
 
 
-def _generator(random_state: Any) -> np.random.Generator:
+def generator(random_state: Any) -> np.random.Generator:
     """scikit-learn's random_state (None, a seed, an old or new generator) as a numpy Generator."""
     if isinstance(random_state, np.random.Generator):
         return random_state

@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from prefkin.comparisons import Comparisons, FloatArray, IntArray, Rows, UserRows
+from prefkin.comparisons import FloatArray, IntArray, Rows, UserRows
 from prefkin.confidence import KAPPA_UNIT_BALL, Coverage, ItemRegularity, Measured, confidence_width
-from prefkin.errors import AssumptionWarning, InvalidParameter, ModelFileError, NoEdgeWarning
+from prefkin.errors import AssumptionWarning, InvalidParameter, NoEdgeWarning
 from prefkin.first_edge import what_an_edge_takes
 from prefkin.gamma import APPENDIX, by_held_out
 from prefkin.graph import Graph
 from prefkin.likelihood import estimate_users, fit_preference
 from prefkin.model import Explanation, FoldedIn, PreferenceModel
-from prefkin.model_file import read_model_file, write_model_file
+from prefkin.model_file import write_model_file
 from prefkin.pooling import pool_estimates
 from prefkin.progress import in_one_order
 from prefkin.storage import label_from_json, label_to_json
 
-__all__ = ["OffC2PL", "load"]
+__all__ = ["OffC2PL"]
 
 LONGEST_DIFFERENCE = 2.0  # ‖z‖ when ‖φ‖ ≤ 1
 
@@ -188,12 +188,7 @@ class OffC2PL(PreferenceModel):
         The constants stay those of the fitted users (U, and γ̂ when it is one number).
         """
         check_is_fitted(self)
-        answers = y if set(self.classes_) == {0, 1} else np.asarray(y) == self.classes_[1]
-        new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
-        if new.dim != self._users.dim:
-            raise InvalidParameter(
-                f"the new user has {new.dim} features, the model has {self._users.dim}; describe both in the same way"
-            )
+        new = self._newcomer(Z, y)
         known, alone = self._graph, self._locate(new, n_users=len(self._users))
         at = len(known)  # the newcomer's position behind everybody else
         points = Graph(
@@ -288,7 +283,8 @@ class OffC2PL(PreferenceModel):
         write_model_file(path, "OffC2PL", about, self.users_, arrays)
 
     @classmethod
-    def _from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> OffC2PL:
+    def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> OffC2PL:
+        """What `save` wrote."""
         classes = np.array([label_from_json(label) for label in about.pop("classes")])
         if isinstance(about["coverage"], dict):
             about["coverage"] = ItemRegularity(**about["coverage"])
@@ -300,18 +296,3 @@ class OffC2PL(PreferenceModel):
         model.own_theta_, model.radius_, model.gamma_ = arrays["own_theta"], arrays["radius"], arrays["gamma"]
         model.theta_, model.n_features_in_ = arrays["theta"], rows.Z.shape[1]
         return model
-
-
-def load(path: str | Path) -> OffC2PL:
-    """A model written by `model.save(path)`, or the one in a folder written by `prefkin fit --out`.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     OffC2PL(gamma=0.0).fit([[0.5], [1.0]], [1, 0], users=["ann", "bo"]).save(f"{folder}/kin")
-    ...     load(f"{folder}/kin").users_.tolist()
-    ['ann', 'bo']
-    """
-    kind, about, labels, arrays = read_model_file(path)
-    if kind != "OffC2PL":
-        raise ModelFileError(f"{path}: holds a model of kind {kind!r}, which this prefkin does not know")
-    return OffC2PL._from_file(about, labels, arrays)

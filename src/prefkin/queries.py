@@ -4,6 +4,7 @@
 |----------|-------------------------------------------------------|---------------|
 | coverage | ‖z‖_{M⁻¹}: the paper's rule  [paper: query]           | no            |
 | fisher   | σ′(θᵀz) zᵀH⁻¹z, H the Hessian at the current estimate | yes           |
+| posterior | the same with the posterior covariance for H⁻¹       | yes           |
 | random   | nothing: uniform over the pairs not asked yet         | no            |
 """
 
@@ -69,7 +70,7 @@ class Known(NamedTuple):
 
     rows: Rows  # the neighbourhood's comparisons and the answers
     theta: FloatArray  # (d,) the current estimate
-    ridge: float
+    precision: FloatArray  # (d, d) of what was known before any of the rows
 
 
 class QueryRule(Protocol):
@@ -146,10 +147,9 @@ class Fisher:
 
     def pick(self, closed: Pairs, known: Known) -> Question | None:
         """Score every context at the current estimate."""
-        (Z, y, weights), theta, ridge = known
+        (Z, y, weights), theta, precision = known
         candidates, p = self.candidates, expit(Z @ theta)
-        hessian = gram(Rows(Z, y, weights * p * (1.0 - p)))
-        hessian[np.diag_indices_from(hessian)] += ridge
+        hessian = precision + gram(Rows(Z, y, weights * p * (1.0 - p)))
         inverse = cho_solve(cho_factor(hessian), np.eye(candidates.dim))
         best = Question(-1, -1, -1, -np.inf)
         for x in range(len(candidates)):
@@ -190,7 +190,7 @@ class Random:
         """Nothing to keep."""
 
 
-RULES: dict[str, type[QueryRule]] = {"coverage": LeastCovered, "fisher": Fisher, "random": Random}
+RULES: dict[str, type[QueryRule]] = {"coverage": LeastCovered, "fisher": Fisher, "posterior": Fisher, "random": Random}
 
 
 def widest_pair(

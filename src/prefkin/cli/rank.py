@@ -10,7 +10,7 @@ import typer
 
 from prefkin.cli.console import column_map, find_user, out, table
 from prefkin.files import read_candidates
-from prefkin.offline import load
+from prefkin.loading import load
 from prefkin.policy import inverse_norm
 from prefkin.storage import write_atomically
 

@@ -1,0 +1,424 @@
+"""PrefKin: evidence decides who is pooled, and how much.
+
+The prior over users is learnt from all of them (`blocks`): groups of equals, people who differ by degrees, everybody
+alike, or nobody related. All else follows from the posterior: estimates, probabilities, caution, questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import gamma as gamma_law
+from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from prefkin.active import ActiveSession
+from prefkin.blocks import MOST_AGGLOMERATED, Blocks, find_blocks, fit_cloud, place, solved
+from prefkin.candidates import Candidates
+from prefkin.comparisons import Comparisons, FloatArray, IntArray, LabelArray, Rows, UserRows
+from prefkin.errors import InvalidParameter
+from prefkin.gamma import content_folds, judges, split_rows
+from prefkin.likelihood import fit_preference
+from prefkin.model import Explanation, FoldedIn, PreferenceModel, generator, refuse_other_candidates
+from prefkin.model_file import write_model_file
+from prefkin.progress import for_each, in_one_order
+from prefkin.quadratics import Belief, expand_users, signed_rows
+from prefkin.storage import label_from_json, label_to_json
+
+__all__ = ["PrefKin"]
+
+METRICS = ("isotropic", "diagonal")
+CLEARLY = 1.0  # log evidence by which groups must beat "by degrees"
+ALIKE = 1e-6  # variance between users when everybody is taken to want the same
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Blocks in scaled features: x/scale, so θ = θ′/scale."""
+
+    blocks: Blocks
+    scale: FloatArray  # (d,)
+
+
+class PrefKin(PreferenceModel):
+    """Personal preferences from few comparisons each; no parameter needed.
+
+    Parameters
+    ----------
+    metric : "isotropic" (all features may matter alike), "diagonal" (some matter more; free of units), or "auto":
+        whichever predicts held-out answers better
+    level : of `radius_` and of the caution in `policy`
+    n_jobs : threads; None or -1 for all cores
+    random_state : chooses the sample of users among whom groups are sought first, when there are more than 200
+
+    Attributes
+    ----------
+    users_ : (U,) labels
+    theta_ : (U, d) posterior mean of each user's preference
+    own_theta_ : (U, d) from each user's own rows, with the same overall shrinkage
+    radius_ : (U,) radius of the ball around theta_ that holds the preference with probability `level`
+    structure_ : "groups", "by degrees", "one group" or "unrelated"
+    membership_ : (U, K + 1) probability of each group and, last, of standing alone
+
+    >>> import numpy as np
+    >>> from prefkin.synthetic import demo_population
+    >>> data = demo_population(np.random.default_rng(0))[0].data
+    >>> model = PrefKin().fit(data)
+    >>> model.structure_, model.membership_.shape
+    ('groups', (24, 4))
+    """
+
+    structure_: str
+    evidence_: dict[str, float]
+
+    def __init__(
+        self,
+        *,
+        metric: str = "auto",
+        level: float = 0.95,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.metric = metric
+        self.level = level
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+        """Learn every user's preference, and how much users have in common.
+
+        Parameters are those of `OffC2PL.fit`.
+        """
+        self._check_parameters()
+        rows, classes = self._read(Z, y, users, sample_weight)
+        metric = self._choose_metric(rows)
+        scale = _scale(rows, "isotropic" if metric == "alike" else metric)
+        X, weights = _scaled(rows, scale)
+        cloud = fit_cloud(X, weights)
+        chosen, groups = cloud, None
+        if len(rows) > 1:
+            groups = find_blocks(X, weights, cloud, self._sample(len(rows)))
+            if groups.evidence > cloud.evidence + CLEARLY and groups.share.shape[1] > 0:
+                chosen = groups
+            elif metric == "alike":
+                chosen = fit_cloud(X, weights, within=ALIKE)
+        self.__dict__.pop("radius_", None)
+        self._users, self.users_, self.classes_ = rows, rows.labels, classes
+        self._keep(Fitted(chosen, scale))
+        self.structure_ = _structure(chosen, cloud, chosen is groups)
+        self.evidence_ = {"by degrees": cloud.evidence, "groups": -np.inf if groups is None else groups.evidence}
+        prior = 1.0 / max(cloud.within + float(cloud.centres[0] @ cloud.centres[0]) / rows.dim, 1e-12)
+        own = for_each(
+            lambda u: fit_preference(Rows(X[u], np.ones(len(X[u])), weights[u]), ridge=prior),
+            range(len(rows)),
+            label="own estimates",
+            n_jobs=self.n_jobs,
+        )
+        self.own_theta_ = np.array(own) / scale
+        return self
+
+    def _keep(self, fitted: Fitted) -> None:
+        self._fitted = fitted
+        self.theta_ = fitted.blocks.mean / fitted.scale
+        self.membership_ = fitted.blocks.weights
+
+    # -- choices -----------------------------------------------------------------------------------------------------
+
+    def _choose_metric(self, rows: UserRows, folds: int = 3) -> str:
+        """The metric, or "alike", that predicts held-out answers best among users who differ by degrees."""
+        if self.metric != "auto":
+            return self.metric
+        if len(rows) == 1 or rows.dim == 1:
+            return "isotropic"
+        fold_of, some = content_folds(rows, folds), judges(rows)
+        loss = dict.fromkeys(("isotropic", "diagonal", "alike"), 0.0)
+        for fold in range(folds):
+            train, test = (_only(part, some) for part in split_rows(rows, fold_of != fold))
+            for option in loss:
+                scale = _scale(train, "diagonal" if option == "diagonal" else "isotropic")
+                X, weights = _scaled(train, scale)
+                if min(len(x) for x in X) == 0:
+                    return "isotropic"  # too few rows to hold any out
+                cloud = fit_cloud(X, weights, rounds=5, within=ALIKE if option == "alike" else None)
+                loss[option] += _held_out_loss(Fitted(cloud, scale), test)
+        return min(loss, key=lambda option: round(loss[option], 9))
+
+    def _sample(self, n_users: int) -> IntArray:
+        if n_users <= MOST_AGGLOMERATED:
+            return np.arange(n_users)
+        return np.sort(generator(self.random_state).permutation(n_users)[:MOST_AGGLOMERATED])
+
+    def _check_parameters(self) -> None:
+        if self.metric not in (*METRICS, "auto"):
+            raise InvalidParameter(f"metric must be 'auto', 'isotropic' or 'diagonal'; got {self.metric!r}")
+        if not (isinstance(self.level, float) and 0 < self.level < 1):
+            raise InvalidParameter(f"level must be between 0 and 1; got {self.level!r}")
+        if not (self.n_jobs is None or (isinstance(self.n_jobs, Integral) and (self.n_jobs > 0 or self.n_jobs == -1))):
+            raise InvalidParameter(f"n_jobs must be None, -1 or a number of threads; got {self.n_jobs!r}")
+
+    # -- reading what was learnt -------------------------------------------------------------------------------------
+
+    def members(self, position: int) -> IntArray:
+        """Positions of those likelier in the same group than not; everybody when people differ by degrees."""
+        same = self._togetherness(position) > 0.5
+        same[position] = True
+        return np.flatnonzero(same)
+
+    def _togetherness(self, position: int) -> FloatArray:
+        """Probability of sharing a group with each user."""
+        share = self._fitted.blocks.share
+        return share @ share[position]
+
+    @overload
+    def neighbours(self, user: Hashable, weights: Literal[False] = False) -> LabelArray: ...
+
+    @overload
+    def neighbours(self, user: Hashable, weights: Literal[True]) -> tuple[LabelArray, FloatArray]: ...
+
+    def neighbours(self, user: Hashable, weights: bool = False) -> LabelArray | tuple[LabelArray, FloatArray]:
+        """Labels of the users whose data shape `user`'s estimate, itself included.
+
+        With `weights=True` also how much: the user's own answers decide a share of the estimate, the rest comes from
+        the others in proportion to their comparisons and the probability that they belong together.
+        """
+        u = self.position(user)
+        members = self.members(u)
+        if not weights:
+            return self.users_[members]
+        others = self._togetherness(u) * self._users.counts
+        others[u] = 0.0
+        others = others[members]
+        blocks = self._fitted.blocks
+        alone = len(members) == 1
+        variance = blocks.within + (blocks.between if alone else 0.0)
+        own = float((1.0 - blocks.users[u].shrink(variance)).sum()) / self._users.dim
+        share = (1.0 - own) * others / max(float(others.sum()), 1e-300)
+        share[members == u] = 1.0 - float(share.sum())
+        return self.users_[members], share
+
+    @in_one_order
+    def covariance(self, user: Hashable) -> FloatArray:
+        """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
+        u = self.position(user)
+        fitted = self._fitted
+        return fitted.blocks.covariance(u) / np.outer(fitted.scale, fitted.scale)
+
+    @in_one_order
+    def information(self, user: Hashable) -> FloatArray:
+        """Posterior precision of a user's preference, the inverse of `covariance`, shape (d, d)."""
+        inverse = np.linalg.inv(self.covariance(user))
+        return (inverse + inverse.T) / 2.0
+
+    def width(self, user: Hashable) -> float:
+        """The normal quantile of `level`: a policy's value is below its reward with that probability."""
+        self.position(user)
+        return float(norm.ppf(self.level))
+
+    @cached_property
+    def radius_(self) -> FloatArray:  # type: ignore[override]
+        """Radius of the ball around `theta_` that holds the preference with probability `level`.
+
+        ‖θ − E θ‖² is a sum of squares; a Gamma law with its mean tr C and variance 2 tr C² stands in for it.
+        """
+        check_is_fitted(self)
+
+        def radius(user: int) -> float:
+            fitted = self._fitted
+            C = fitted.blocks.covariance(user) / np.outer(fitted.scale, fitted.scale)
+            mean, variance = float(np.trace(C)), 2.0 * float((C * C).sum())
+            return float(np.sqrt(gamma_law.ppf(self.level, mean**2 / variance, scale=variance / mean)))
+
+        return np.array(for_each(radius, range(len(self._users)), label="radii", n_jobs=self.n_jobs))
+
+    @in_one_order
+    def decision_function(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
+        """Moderated margin zᵀθ / √(1 + π zᵀCz / 8): drawn towards 0 by doubt, so that probabilities are honest."""
+        check_is_fitted(self)
+        if isinstance(Z, Comparisons):
+            users = Z.users if users is None else users
+            Z = Z.Z
+        features = validate_data(self, Z, reset=False, dtype=np.float64)
+        owner = self._owners(users, len(features))
+        margin = np.empty(len(features))
+        for u in np.unique(owner):
+            mine = owner == u
+            margin[mine] = _moderated(self._fitted, int(u), features[mine])
+        return margin
+
+    def explain(self, user: Hashable, other: Hashable) -> Explanation:
+        """Why `other` counts for `user`, or not: the probability that they belong together."""
+        u, v = self.position(user), self.position(other)
+        distance = float(np.linalg.norm(self.theta_[u] - self.theta_[v]))
+        if u == v:
+            return Explanation(True, 0.0, 0.5, f"{user!r} always uses its own comparisons.", probability=1.0)
+        chance = float(self._togetherness(u)[v])
+        joined = bool(chance > 0.5)
+        counts = f"{self._users.counts[u]:.4g} and {self._users.counts[v]:.4g} comparisons"
+        if self.structure_ == "groups":
+            verdict = "are taken to want the same" if joined else "are taken to want different things"
+            text = f"{user!r} and {other!r} {verdict}: probability {chance:.2g} of one group, from {counts}."
+        else:
+            text = (
+                f"no groups were found ({self.structure_}): {user!r} and {other!r} both lean on what all users have in "
+                f"common, each as far as their own {counts} leave open; their estimates are {distance:.3g} apart."
+            )
+        return Explanation(joined, distance, chance - 0.5, text, probability=chance)
+
+    # -- acting on it ------------------------------------------------------------------------------------------------
+
+    def session(
+        self,
+        user: Hashable,
+        candidates: Candidates,
+        rule: str = "posterior",
+        repeat: bool = False,
+        random_state: Any = None,
+    ) -> ActiveSession:
+        """Questions for `user`, starting from the posterior; by default the pair whose answer tells most about it."""
+        u = self.position(user)
+        refuse_other_candidates(candidates)
+        nothing = Rows(np.empty((0, self._users.dim)), np.empty(0), np.empty(0))
+        return ActiveSession(
+            nothing,
+            candidates,
+            theta=self.theta_[u],
+            ridge=1.0,
+            kappa=0.25,
+            rule=rule,
+            repeat=repeat,
+            rng=generator(random_state),
+            user=user,
+            prior=self.information(user),
+        )
+
+    @in_one_order
+    def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
+        """Place a new user, everybody else fixed."""
+        check_is_fitted(self)
+        new = self._newcomer(Z, y)
+        fitted = self._fitted
+        X, weights = _scaled(new, fitted.scale)
+        one = place(fitted.blocks, X[0], weights[0])
+        together = fitted.blocks.share @ one.share[0]
+        C = one.covariance(0) / np.outer(fitted.scale, fitted.scale)
+        mean, variance = float(np.trace(C)), 2.0 * float((C * C).sum())
+        radius = float(np.sqrt(gamma_law.ppf(self.level, mean**2 / variance, scale=variance / mean)))
+        prior = 1.0 / max(fitted.blocks.within + fitted.blocks.between, 1e-12)
+        own = fit_preference(Rows(X[0], np.ones(len(X[0])), weights[0]), ridge=prior) / fitted.scale
+        return FoldedIn(one.mean[0] / fitted.scale, self.users_[together > 0.5], radius, own)
+
+    def _prior(self) -> tuple[float, float]:
+        return 1.0, 0.25
+
+    # -- on disk -----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
+        check_is_fitted(self)
+        blocks = self._fitted.blocks
+        about = {
+            "metric": self.metric,
+            "level": self.level,
+            "n_jobs": self.n_jobs,
+            "random_state": self.random_state if isinstance(self.random_state, int | None) else None,
+            "classes": [label_to_json(label) for label in self.classes_],
+            "structure": self.structure_,
+            "numbers": [blocks.within, blocks.between, blocks.top, blocks.evidence],
+            "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
+        }
+        arrays = {
+            "Z": self._users.rows.Z,
+            "y": self._users.rows.y,
+            "weights": self._users.rows.weights,
+            "starts": self._users.starts,
+            "scale": self._fitted.scale,
+            "own_theta": self.own_theta_,
+            "share": blocks.share,
+            "m0": blocks.m0,
+            "basis_mean": np.array([belief.mean for belief in blocks.basis]),
+            "basis_variance": np.concatenate([belief.margin_variance for belief in blocks.basis]),
+        }
+        write_model_file(path, "PrefKin", about, self.users_, arrays)
+
+    @classmethod
+    def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:
+        """What `save` wrote."""
+        model = cls(**{name: about[name] for name in ("metric", "level", "n_jobs", "random_state")})
+        rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
+        users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
+        X, weights = _scaled(users, arrays["scale"])
+        spread = np.split(arrays["basis_variance"], users.starts[1:-1])
+        basis = [Belief(mean, variance) for mean, variance in zip(arrays["basis_mean"], spread, strict=True)]
+        within, between, top, evidence = about["numbers"]
+        quadratics = expand_users(X, weights, basis)
+        blocks = solved(quadratics, basis, arrays["share"], arrays["m0"], within, between, top, evidence)
+        model._users, model.users_ = users, labels
+        model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
+        model._keep(Fitted(blocks, arrays["scale"]))
+        model.own_theta_, model.structure_ = arrays["own_theta"], about["structure"]
+        model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
+        model.n_features_in_ = users.dim
+        return model
+
+
+def _structure(chosen: Blocks, cloud: Blocks, are_groups: bool) -> str:
+    """What was seen, in two words."""
+    if are_groups:
+        sizes = np.bincount(np.argmax(chosen.weights, axis=1), minlength=chosen.share.shape[1] + 1)
+        return "one group" if sizes[:-1].max(initial=0) == len(chosen.users) else "groups"
+    if len(chosen.users) == 1:
+        return "unrelated"
+    common, apart = float(cloud.centres[0] @ cloud.centres[0]), len(cloud.m0) * chosen.within
+    if apart <= 0.02 * common:
+        return "one group"
+    return "unrelated" if common <= 0.1 * apart else "by degrees"
+
+
+def _scale(rows: UserRows, metric: str) -> FloatArray:
+    """What features are divided by: one number for all, or for each the size and importance it has among users."""
+    size = np.sqrt(np.average(rows.rows.Z**2, axis=0, weights=np.maximum(rows.rows.weights, 1e-300)))
+    if metric == "isotropic":
+        return np.full(rows.dim, max(float(np.sqrt(np.mean(size**2))), 1e-300))
+    scale = np.where(size > 0, size, 1.0)
+    for _ in range(2):
+        X, weights = _scaled(rows, scale)
+        cloud = fit_cloud(X, weights, rounds=4)
+        n_users = len(X)
+        off = cloud.mean - cloud.centres[0]
+        spread = (off**2).sum(axis=0) + sum(np.diag(cloud.covariance(u)) for u in range(n_users))
+        share = (spread + 4.0 * spread.mean() / n_users) / (n_users + 4.0)  # four imaginary users with equal features
+        scale = scale / np.sqrt(share / share.mean())
+    return scale
+
+
+def _scaled(rows: UserRows, scale: FloatArray) -> tuple[list[FloatArray], list[FloatArray]]:
+    each = [rows.of(u) for u in range(len(rows))]
+    return [signed_rows(one) / scale for one in each], [one.weights for one in each]
+
+
+def _only(rows: UserRows, users: Sequence[int]) -> UserRows:
+    parts = [rows.of(u) for u in users]
+    starts = np.concatenate([[0], np.cumsum([len(part.y) for part in parts])]).astype(np.intp)
+    return UserRows(Rows.join(parts), starts, rows.labels[list(users)])
+
+
+def _moderated(fitted: Fitted, user: int, Z: FloatArray) -> FloatArray:
+    scaled = Z / fitted.scale
+    doubt = fitted.blocks.variance(user, scaled)
+    return scaled @ fitted.blocks.mean[user] / np.sqrt(1.0 + np.pi * doubt / 8.0)
+
+
+def _held_out_loss(fitted: Fitted, test: UserRows) -> float:
+    total = 0.0
+    for u in range(len(test)):
+        Z, y, weights = test.of(u)
+        margin = _moderated(fitted, u, Z)
+        total += float(weights @ np.logaddexp(0.0, (1.0 - 2.0 * y) * margin))
+    return total
