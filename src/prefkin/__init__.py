@@ -23,14 +23,16 @@ The files in the order data flows through them:
 19. first_edge   why nobody was connected, and what it would take
 20. offline      Off-C²PL (Algorithm 1)
 21. kin          PrefKin: evidence decides who is pooled, and how much
-22. loading      saved models back into memory
-23. synthetic    data with known truth
-24. audit        what is wrong or thin in the data, before any fit
-25. metrics      how good an estimate, a graph or a policy is
-26. theory       the paper's bounds, as numbers
-27. embedding    texts → features
-28. plots        pictures
-29. cli          the command line
+22. baselines    what PrefKin has to beat, tuned
+23. loading      saved models back into memory
+24. synthetic    data with known truth
+25. audit        what is wrong or thin in the data, before any fit
+26. metrics      how good an estimate, a graph or a policy is
+27. theory       the paper's bounds, as numbers
+28. compare      held-out performance of every method on one's own data
+29. embedding    texts → features
+30. plots        pictures
+31. cli          the command line
 """
 
 from prefkin.active import ActiveSession

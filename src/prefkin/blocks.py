@@ -20,7 +20,7 @@ from scipy.special import gammaln
 
 from prefkin.comparisons import FloatArray, IntArray
 from prefkin.progress import in_one_order
-from prefkin.quadratics import Belief, Quadratic, expand, expand_users
+from prefkin.quadratics import Belief, Quadratic, Quadratics, expand, expand_users
 
 __all__ = ["Blocks", "Sums", "find_blocks", "fit_cloud", "place", "set_evidence", "solved"]
 
@@ -49,54 +49,47 @@ class Sums:
 
 
 def set_evidence(sums: Sums, m0: FloatArray, between: float) -> FloatArray:
-    """log ∫ exp(level + aᵀm − mᵀAm/2) N(m; m_0, ρ² I) dm for each set."""
+    """log ∫ exp(level + aᵀm − mᵀAm/2) N(m; m_0, ρ² I) dm for each set.
+
+    With P = I + ρ²A and b = ρ²a + m_0 it is level − log|P|/2 + (bᵀP⁻¹b − m_0ᵀm_0) / 2ρ². One Cholesky factor of P
+    bordered by b gives both: the last pivot is what bᵀP⁻¹b leaves of the corner.
+    """
     d = sums.a.shape[-1]
-    P = between * sums.A
-    P[..., np.arange(d), np.arange(d)] += 1.0
     b = between * sums.a + m0
-    L = np.linalg.cholesky(P).astype(np.float64)
-    white = np.linalg.solve(L, b[..., None])[..., 0] if d < 64 else _forward(L, b)
-    logdet = np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(-1)
-    return sums.level - logdet + 0.5 * ((white**2).sum(-1) - m0 @ m0) / between
+    corner = 1.0 + np.einsum("...i,...i->...", b, b)  # more than bᵀP⁻¹b, since P is at least I
+    bordered = np.empty((*sums.a.shape[:-1], d + 1, d + 1))
+    bordered[..., :d, :d] = between * sums.A
+    bordered[..., np.arange(d), np.arange(d)] += 1.0
+    bordered[..., d, :d] = bordered[..., :d, d] = b
+    bordered[..., d, d] = corner
+    pivots = np.diagonal(np.linalg.cholesky(bordered), axis1=-2, axis2=-1)
+    quadratic = corner - pivots[..., d] ** 2
+    value: FloatArray = sums.level - np.log(pivots[..., :d]).sum(-1) + 0.5 * (quadratic - m0 @ m0) / between
+    return value
 
 
-def _forward(L: FloatArray, b: FloatArray) -> FloatArray:
-    """L⁻¹ b by triangular solves, one by one: cheaper than a general solve for large d."""
-    from scipy.linalg import solve_triangular
-
-    flat, right = L.reshape(-1, *L.shape[-2:]), b.reshape(-1, b.shape[-1])
-    solved = [solve_triangular(one, r, lower=True, check_finite=False) for one, r in zip(flat, right, strict=True)]
-    return np.array(solved).reshape(b.shape)
-
-
-def _user_sums(users: Sequence[Quadratic], within: float) -> Sums:
+def _user_sums(users: Quadratics, within: float) -> Sums:
+    each = [users.one(u) for u in range(len(users))]
     return Sums(
-        np.array([q.curvature(within) for q in users]),
-        np.array([q.pull(within) for q in users]),
-        np.array([q.level(within) for q in users]),
+        np.array([q.curvature(within) for q in each]),
+        np.array([q.pull(within) for q in each]),
+        users.levels(within),
     )
 
 
-def _weighted_sums(users: Sequence[Quadratic], within: float, share: FloatArray) -> Sums:
+def _weighted_sums(users: Quadratics, within: float, share: FloatArray) -> Sums:
     """Sums of each block when user u belongs to block k by share[u, k]; no user's matrix is kept."""
-    n_blocks, d = share.shape[1], users[0].V.shape[0]
-    A, a, level = np.zeros((n_blocks, d, d)), np.zeros((n_blocks, d)), np.zeros(n_blocks)
-    for u, q in enumerate(users):
-        used = np.flatnonzero(share[u])
-        if used.size:
-            curvature, pull, constant = q.curvature(within), q.pull(within), q.level(within)
-            for k in used:
-                A[k] += share[u, k] * curvature
-                a[k] += share[u, k] * pull
-                level[k] += share[u, k] * constant
-    return Sums(A, a, level)
+    both = [users.curvature_and_pull(within, column) for column in share.T]
+    A = np.array([curvature for curvature, _ in both]).reshape(-1, users.dim, users.dim)
+    a = np.array([pull for _, pull in both]).reshape(-1, users.dim)
+    return Sums(A, a, users.levels(within) @ share)
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """What is believed about all users."""
 
-    users: list[Quadratic]
+    users: Quadratics
     share: FloatArray  # (U, K) probability of each block; what is missing to 1 is the probability of standing alone
     m0: FloatArray  # (d,)
     within: float  # τ²
@@ -121,7 +114,7 @@ class Blocks:
 
     def variance(self, user: int, rows: FloatArray) -> FloatArray:
         """rowᵀ C_u row for each row."""
-        q, weights = self.users[user], self.weights[user]
+        q, weights = self.users.one(user), self.weights[user]
         middle = self.mean[user]
         total = np.zeros(len(rows))
         for k in np.flatnonzero(weights > 1e-6):
@@ -136,7 +129,7 @@ class Blocks:
 
     def covariance(self, user: int) -> FloatArray:
         """C_u, shape (d, d); computed when asked for."""
-        q, weights, d = self.users[user], self.weights[user], len(self.m0)
+        q, weights, d = self.users.one(user), self.weights[user], len(self.m0)
         middle = self.mean[user]
         C = np.zeros((d, d))
         for k in np.flatnonzero(weights > 1e-6):
@@ -157,7 +150,7 @@ class Blocks:
 
 
 def solved(
-    users: list[Quadratic],
+    users: Quadratics,
     basis: list[Belief],
     share: FloatArray,
     m0: FloatArray,
@@ -175,11 +168,9 @@ def solved(
     return Blocks(users, share, m0, within, between, top, centres, doubt, parts, sums, basis, evidence)
 
 
-def _parts(users: list[Quadratic], centres: FloatArray, m0: FloatArray, within: float, between: float) -> FloatArray:
-    return np.array(
-        [[q.posterior_mean(centre, within) for q in users] for centre in centres]
-        + [[q.posterior_mean(m0, within + between) for q in users]]
-    )
+def _parts(users: Quadratics, centres: FloatArray, m0: FloatArray, within: float, between: float) -> FloatArray:
+    inside = [users.posterior_means(centre, within) for centre in centres]
+    return np.array([*inside, users.posterior_means(m0, within + between)])
 
 
 @in_one_order
@@ -194,7 +185,7 @@ def fit_cloud(
     everybody = np.ones((n_users, 1))
     nothing = np.zeros(d)
 
-    def score(users: list[Quadratic], within: float, top: float) -> float:
+    def score(users: Quadratics, within: float, top: float) -> float:
         return float(set_evidence(_weighted_sums(users, within, everybody), nothing, top)[0])
 
     for _ in range(rounds):
@@ -250,19 +241,17 @@ def _from_start(
     return replace(blocks, evidence=evidence)
 
 
-def _seat_everybody(
-    users: list[Quadratic], m0: FloatArray, within: float, between: float, sample: IntArray
-) -> IntArray:
+def _seat_everybody(users: Quadratics, m0: FloatArray, within: float, between: float, sample: IntArray) -> IntArray:
     """Agglomerate the sample, then let the others choose."""
     if len(sample) == len(users):
         return _merge(users, m0, within, between, np.arange(len(users)))
-    some = _merge([users[u] for u in sample], m0, within, between, np.arange(len(sample)))
+    some = _merge(users.some(sample), m0, within, between, np.arange(len(sample)))
     share = np.zeros((len(users), some.max() + 1))
     share[sample, some] = 1.0
     return _seats(_assign(users, share[:, share.sum(axis=0) > 1], m0, within, between, 3))
 
 
-def _merge(users: list[Quadratic], m0: FloatArray, within: float, between: float, seats: IntArray) -> IntArray:
+def _merge(users: Quadratics, m0: FloatArray, within: float, between: float, seats: IntArray) -> IntArray:
     """Merge the two sets whose union gains most evidence, again and again; the best partition on the way."""
     single = _user_sums(users, within)
     n = int(seats.max()) + 1
@@ -304,10 +293,10 @@ def _union(sums: Sums, one: int, others: IntArray, m0: FloatArray, between: floa
 
 
 def _assign(
-    users: list[Quadratic], share: FloatArray, m0: FloatArray, within: float, between: float, rounds: int
+    users: Quadratics, share: FloatArray, m0: FloatArray, within: float, between: float, rounds: int
 ) -> FloatArray:
     """Soft seats: a user's own data are taken out of a block before it is asked how well it fits."""
-    alone = np.array([q.evidence(m0, within + between) for q in users])
+    alone = users.evidences(m0, within + between)
     for turn in range(rounds):
         share = share[:, share.sum(axis=0) > 1e-2]
         if share.shape[1] == 0:
@@ -316,8 +305,8 @@ def _assign(
         full = set_evidence(Sums(sums.A, sums.a, np.zeros(len(sizes))), m0, between)
         log = np.empty((len(users), len(sizes) + 1))
         log[:, -1] = alone
-        for u, q in enumerate(users):
-            log[u, :-1] = _fit_of(q, share[u], sums, sizes, full, m0, within, between)
+        for u in range(len(users)):
+            log[u, :-1] = _fit_of(users.one(u), share[u], sums, sizes, full, m0, within, between)
         log -= log.max(axis=1, keepdims=True)
         chance = np.exp(log)
         new = (chance / chance.sum(axis=1, keepdims=True))[:, :-1]
@@ -359,14 +348,13 @@ def _fit_of(
 
 
 def _scales(
-    users: list[Quadratic], share: FloatArray, m0: FloatArray, within: float, between: float, spread: float | None
+    users: Quadratics, share: FloatArray, m0: FloatArray, within: float, between: float, spread: float | None
 ) -> tuple[float, float]:
     """ρ² by evidence; τ² as an evidence-weighted mean over a grid, so that it does not collapse to 0."""
     alone = np.maximum(1.0 - share.sum(axis=1), 0.0)
-    lone = [(u, w) for u, w in enumerate(alone) if w > 1e-9]
 
     def evidence(sums: Sums, within: float, between: float) -> float:
-        single = sum(w * users[u].evidence(m0, within + between) for u, w in lone)
+        single = float(alone @ users.evidences(m0, within + between)) if alone.any() else 0.0
         return float(set_evidence(sums, m0, between).sum()) + single
 
     sums = _weighted_sums(users, within, share)
@@ -379,20 +367,20 @@ def _scales(
 
 
 def _common_mean(
-    users: list[Quadratic], share: FloatArray, within: float, between: float, top: float
+    users: Quadratics, share: FloatArray, within: float, between: float, top: float
 ) -> tuple[FloatArray, FloatArray]:
     """m_0 given who sits where, and its covariance."""
-    d = users[0].V.shape[0]
+    d = users.dim
     precision, pull = np.eye(d) / top, np.zeros(d)
     sums = _weighted_sums(users, within, share)
     for A, a in zip(sums.A, sums.a, strict=True):
         through = np.linalg.inv(np.eye(d) + between * A)
         precision += through @ A
         pull += through @ a
-    for q, w in zip(users, np.maximum(1.0 - share.sum(axis=1), 0.0), strict=True):
-        if w > 1e-9:
-            precision += w * q.curvature(within + between)
-            pull += w * q.pull(within + between)
+    alone = np.maximum(1.0 - share.sum(axis=1), 0.0)
+    if alone.any():
+        curvature, alone_pull = users.curvature_and_pull(within + between, alone)
+        precision, pull = precision + curvature, pull + alone_pull
     covariance = np.linalg.inv(precision).astype(np.float64)
     return covariance @ pull, covariance
 
@@ -422,22 +410,20 @@ def _as_share(seats: IntArray) -> FloatArray:
     return share[:, share.sum(axis=0) > 1]
 
 
-def _partition_evidence(
-    users: list[Quadratic], seats: IntArray, m0: FloatArray, within: float, between: float
-) -> float:
+def _partition_evidence(users: Quadratics, seats: IntArray, m0: FloatArray, within: float, between: float) -> float:
     belongs = np.eye(int(seats.max()) + 1)[seats]
     return float(set_evidence(_weighted_sums(users, within, belongs), m0, between).sum())
 
 
 def _total_evidence(
-    users: list[Quadratic], seats: IntArray, m0: FloatArray, within: float, between: float, top: float
+    users: Quadratics, seats: IntArray, m0: FloatArray, within: float, between: float, top: float
 ) -> float:
     """Evidence with m_0 integrated out, and the prior of the partition."""
     share = _as_share(seats)
     m0, covariance = _common_mean(users, share, within, between, top)
     lone = 1.0 - share.sum(axis=1)
     value = float(set_evidence(_weighted_sums(users, within, share), m0, between).sum())
-    value += sum(q.evidence(m0, within + between) for q, w in zip(users, lone, strict=True) if w > 0.5)
+    value += float(lone @ users.evidences(m0, within + between))
     value -= 0.5 * float(m0 @ m0) / top + 0.5 * len(m0) * float(np.log(top))
     return value + 0.5 * float(np.linalg.slogdet(covariance)[1]) + _seating(np.bincount(seats))
 
@@ -461,7 +447,7 @@ def place(blocks: Blocks, X: FloatArray, weights: FloatArray, rounds: int = 8) -
         log = np.append(log, -np.inf if is_cloud else q.evidence(blocks.m0, blocks.within + blocks.between))
         chance = np.exp(log - log.max())
         share = (chance / chance.sum())[None, :-1]
-        parts = _parts([q], blocks.centres, blocks.m0, blocks.within, blocks.between)
-        one = replace(blocks, users=[q], share=share, parts=parts, basis=[belief])
+        parts = _parts(Quadratics.stack([q]), blocks.centres, blocks.m0, blocks.within, blocks.between)
+        one = replace(blocks, users=Quadratics.stack([q]), share=share, parts=parts, basis=[belief])
         belief = one.beliefs([X])[0]
     return one

@@ -198,7 +198,7 @@ class PrefKin(PreferenceModel):
         blocks = self._fitted.blocks
         alone = len(members) == 1
         variance = blocks.within + (blocks.between if alone else 0.0)
-        own = float((1.0 - blocks.users[u].shrink(variance)).sum()) / self._users.dim
+        own = float((1.0 - blocks.users.one(u).shrink(variance)).sum()) / self._users.dim
         share = (1.0 - own) * others / max(float(others.sum()), 1e-300)
         share[members == u] = 1.0 - float(share.sum())
         return self.users_[members], share

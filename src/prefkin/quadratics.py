@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
 
-from prefkin.comparisons import FloatArray, Rows
+from prefkin.comparisons import FloatArray, IntArray, Rows
 from prefkin.progress import for_each
 
-__all__ = ["Belief", "Quadratic", "expand", "expand_users", "signed_rows"]
+__all__ = ["Belief", "Quadratic", "Quadratics", "expand", "expand_users", "signed_rows"]
 
 NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 WEIGHTS: FloatArray = _WEIGHTS / _WEIGHTS.sum()
@@ -81,6 +82,79 @@ class Quadratic:
         return np.maximum(open_, 0.0)
 
 
+@dataclass(frozen=True, eq=False)
+class Quadratics:
+    """Many users' quadratics side by side: the columns of V of one user after those of another."""
+
+    V: FloatArray  # (d, R) R the sum of all ranks
+    h: FloatArray  # (R,)
+    b: FloatArray  # (R,)
+    const: FloatArray  # (U,)
+    starts: IntArray  # (U + 1,) user u owns columns starts[u]:starts[u + 1]
+
+    @classmethod
+    def stack(cls, users: Sequence[Quadratic]) -> Quadratics:
+        """From one by one."""
+        starts = np.concatenate([[0], np.cumsum([len(q.h) for q in users])]).astype(np.intp)
+        V, h, b = (np.concatenate([getattr(q, name) for q in users], axis=-1) for name in ("V", "h", "b"))
+        return cls(V, h, b, np.array([q.const for q in users]), starts)
+
+    def __len__(self) -> int:
+        return len(self.const)
+
+    @property
+    def dim(self) -> int:
+        """Number of features."""
+        return self.V.shape[0]
+
+    @cached_property
+    def owner(self) -> IntArray:
+        """(R,) the user of each column."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    def one(self, user: int) -> Quadratic:
+        """A single user's, as views."""
+        own = slice(self.starts[user], self.starts[user + 1])
+        return Quadratic(self.V[:, own], self.h[own], self.b[own], float(self.const[user]))
+
+    def some(self, users: Sequence[int] | IntArray) -> Quadratics:
+        """A few of the users."""
+        return Quadratics.stack([self.one(int(u)) for u in users])
+
+    def _per_user(self, columns: FloatArray) -> FloatArray:
+        return np.bincount(self.owner, columns, len(self)).astype(np.float64)
+
+    def levels(self, variance: float) -> FloatArray:
+        """`Quadratic.level` of everybody, (U,)."""
+        gain = variance * self.b**2 / (1.0 + variance * self.h)
+        return self.const + 0.5 * self._per_user(gain - np.log1p(variance * self.h))
+
+    def evidences(self, mean: FloatArray, variance: float) -> FloatArray:
+        """`Quadratic.evidence` of everybody, (U,)."""
+        at, shrink = mean @ self.V, 1.0 / (1.0 + variance * self.h)
+        return self.levels(variance) + self._per_user(shrink * (self.b * at - 0.5 * self.h * at**2))
+
+    def posterior_means(self, mean: FloatArray, variance: float) -> FloatArray:
+        """`Quadratic.posterior_mean` of everybody under one prior mean, (U, d)."""
+        at, shrink = mean @ self.V, 1.0 / (1.0 + variance * self.h)
+        moved = self.V * (shrink * (at + variance * self.b) - at)
+        total = np.zeros((self.dim, len(self)))
+        used = np.flatnonzero(np.diff(self.starts))  # somebody whose rows are all zero has no columns
+        if used.size:
+            total[:, used] = np.add.reduceat(moved, self.starts[used], axis=1)
+        return mean + total.T
+
+    def curvature_and_pull(self, variance: float, share: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Σ_u share_u A_u and Σ_u share_u a_u."""
+        weight = share[self.owner]
+        used = np.flatnonzero(weight)
+        V, shrink = (self.V, 1.0 / (1.0 + variance * self.h))
+        if len(used) < len(weight):
+            V, shrink, weight = V[:, used], shrink[used], weight[used]
+        h, b = (self.h, self.b) if len(used) == len(self.h) else (self.h[used], self.b[used])
+        return (V * (weight * shrink * h)) @ V.T, V @ (weight * shrink * b)
+
+
 def signed_rows(rows: Rows) -> FloatArray:
     """(2y − 1) z: every row as if its first action had been preferred."""
     return (2.0 * rows.y - 1.0)[:, None] * rows.Z
@@ -116,10 +190,14 @@ def expand(X: FloatArray, weights: FloatArray, belief: Belief) -> Quadratic:
     return Quadratic(V * flip, h, b * flip, const)
 
 
-def expand_users(
-    X: Sequence[FloatArray], weights: Sequence[FloatArray], beliefs: Sequence[Belief], n_jobs: int | None = None
-) -> list[Quadratic]:
-    """Every user's quadratic."""
-    return for_each(
-        lambda u: expand(X[u], weights[u], beliefs[u]), range(len(X)), label="users as quadratics", n_jobs=n_jobs
+def expand_users(X: Sequence[FloatArray], weights: Sequence[FloatArray], beliefs: Sequence[Belief]) -> Quadratics:
+    """Every user's quadratic; on threads where that is worth it."""
+    heavy = X[0].shape[1] >= 64
+    return Quadratics.stack(
+        for_each(
+            lambda u: expand(X[u], weights[u], beliefs[u]),
+            range(len(X)),
+            label="users as quadratics",
+            n_jobs=None if heavy else 1,
+        )
     )
