@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import prefkin
+from prefkin.compare import METHODS
 from tests.conftest import draw_answers
 
 PROGRAM = [sys.executable, "-m", "prefkin.cli"]
@@ -26,7 +27,7 @@ def prefkin_says(*args, cwd):
 def folder(tmp_path_factory):
     """A comparisons file, a candidates file, and a fitted model."""
     path, rng = tmp_path_factory.mktemp("work"), np.random.default_rng(7)
-    Z, y, users = draw_answers(rng, sizes=[40] * 6, strength=6.0)
+    Z, y, users = draw_answers(rng, sizes=[80] * 12, strength=12.0, n_groups=3)
     names = [f"user {u}" for u in users]
     pl.DataFrame({"user": names, "y": y, "z0": Z[:, 0], "z1": Z[:, 1], "z2": Z[:, 2]}).write_csv(path / "votes.csv")
     pl.DataFrame(
@@ -44,7 +45,7 @@ def folder(tmp_path_factory):
 
 def test_fit_prints_a_summary_and_writes_model_numbers_and_pictures(folder):
     text = (folder / "fit.txt").read_text()
-    assert "6 users, 240 comparisons, 3 features" in text
+    assert "12 users, 960 comparisons, 3 features" in text
     assert "largest neighbourhoods" in text
     assert sorted(p.name for p in (folder / "kin").iterdir()) == [
         "eigenvalues.png",
@@ -56,7 +57,8 @@ def test_fit_prints_a_summary_and_writes_model_numbers_and_pictures(folder):
     model = prefkin.load(folder / "kin")
     facts = json.loads((folder / "kin" / "summary.json").read_text())
     assert [person["user"] for person in facts["per_user"]] == model.users_.tolist()
-    assert facts["per_user"][0]["radius"] == model.radius_[0]
+    assert facts["per_user"][0]["radius"] == pytest.approx(model.radius_[0])
+    assert (facts["method"], facts["structure"]) == ("PrefKin", "groups")
 
 
 def test_fit_takes_the_papers_parameters(folder):
@@ -84,6 +86,16 @@ def test_fit_takes_the_papers_parameters(folder):
     assert isinstance(prefkin.load(folder / "reg").coverage, prefkin.ItemRegularity)
 
 
+def test_fit_compares_methods_when_asked(folder):
+    done = prefkin_says("fit", "votes.csv", "--out", "cmp", "--compare", "--no-pictures", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "held-out answers" in done.stdout
+    facts = json.loads((folder / "cmp" / "summary.json").read_text())["comparison"]
+    assert {entry["method"] for entry in facts} == set(METHODS)
+    best = min(facts, key=lambda entry: entry["log_loss"])["method"]
+    assert best in done.stdout.splitlines()[-3]
+
+
 def test_rank_orders_actions_and_writes_all_of_them(folder):
     done = prefkin_says(
         "rank", "kin", "--user", "user 1", "--candidates", "cands.parquet", "--csv", "r.csv", cwd=folder
@@ -101,7 +113,7 @@ def test_rank_orders_actions_and_writes_all_of_them(folder):
 
 def test_audit_names_what_is_thin_and_speaks_json(folder):
     done = prefkin_says("audit", "votes.csv", cwd=folder)
-    assert "240 comparisons by 6 users" in done.stdout
+    assert "960 comparisons by 12 users" in done.stdout
     findings = json.loads(prefkin_says("audit", "votes.csv", "--json", cwd=folder).stdout)
     assert all(set(finding) == {"level", "what", "remedy"} for finding in findings)
 
@@ -136,17 +148,18 @@ def test_demo_tells_its_story_with_pictures(tmp_path):
             "--gamma takes a number, under, over or auto; got 'big'",
         ),
         (
-            ["fit", "votes.csv", "--out", "x", "--alpha", "0"],
+            ["fit", "votes.csv", "--out", "x", "--gamma", "1", "--alpha", "0"],
             "alpha must be a finite number of at least 1; got 0",
         ),
-        (["fit", "votes.csv", "--out", "x", "--regularity", "1,2"], "--regularity takes"),
+        (["fit", "votes.csv", "--out", "x", "--gamma", "1", "--regularity", "1,2"], "--regularity takes"),
+        (["fit", "votes.csv", "--out", "x", "--alpha", "2"], "belong to the paper's algorithm; add --gamma"),
         (["fit", "votes.csv", "--out", "x", "--drop", "odd"], "drop must be among ties, missing; got 'odd'"),
         (["fit", "votes.csv", "--out", "votes.csv"], "there is a file of that name"),
         (["audit", "cands.parquet"], "cands.parquet: the table lacks column user"),
         (["rank", "nowhere", "--user", "a", "--candidates", "cands.parquet"], "no such model file"),
         (
             ["rank", "kin", "--user", "zoe", "--candidates", "cands.parquet"],
-            "--user 'zoe' is not among the 6 fitted users",
+            "--user 'zoe' is not among the 12 fitted users",
         ),
         (
             ["rank", "kin", "--user", "user 1", "--candidates", "votes.csv"],

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigvalsh
+from scipy.special import expit
 
 from prefkin.candidates import Candidates
 from prefkin.comparisons import FloatArray, IntArray, Rows
-from prefkin.confidence import information_matrix
+from prefkin.confidence import gram, information_matrix
 from prefkin.errors import SessionError
 from prefkin.likelihood import fit_preference, fit_with_prior
 from prefkin.progress import in_one_order
@@ -169,13 +170,17 @@ class ActiveSession:
 
     @property
     def information(self) -> FloatArray:
-        """M̃ᴺ, shape (d, d)."""
-        return self._information.copy()
+        """M̃ᴺ, shape (d, d); with a posterior to start from, the precision of the posterior now."""
+        if self._prior is None:
+            return self._information.copy()
+        Z, y, weights = self._rows
+        p = expit(Z @ self._theta)
+        return self._prior + gram(Rows(Z, y, weights * p * (1.0 - p)))
 
     @property
     def eigenvalues(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues of the information before the first question and now, each from the smallest."""
-        return eigvalsh(self._start), eigvalsh(self._information)
+        return eigvalsh(self._start), eigvalsh(self.information)
 
     @property
     @in_one_order

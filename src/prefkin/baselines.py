@@ -121,6 +121,7 @@ class GroupShrinkage(PreferenceModel):
                 best = min(best, found, key=lambda one: one[0])
         _, self.heat_, seats, self.ridge_, self.pull_ = best
         self._users, self.users_, self.classes_, self.seats_ = rows, rows.labels, classes, seats
+        self.n_comparisons_ = rows.counts
         self.own_theta_ = estimate_users(rows, ridge=self.ridge_, n_jobs=self.n_jobs)
         self.centres_ = self._centres(rows, seats, self.ridge_)
         self.theta_ = self.heat_ * self._users_from(rows, seats, self.centres_, self.pull_)

@@ -111,6 +111,7 @@ class PrefKin(PreferenceModel):
                 chosen = fit_cloud(X, weights, within=ALIKE)
         self.__dict__.pop("radius_", None)
         self._users, self.users_, self.classes_ = rows, rows.labels, classes
+        self.n_comparisons_ = rows.counts
         self._keep(Fitted(chosen, scale))
         self.structure_ = _structure(chosen, cloud, chosen is groups)
         self.evidence_ = {"by degrees": cloud.evidence, "groups": -np.inf if groups is None else groups.evidence}
@@ -359,7 +360,7 @@ class PrefKin(PreferenceModel):
         within, between, top, evidence = about["numbers"]
         quadratics = expand_users(X, weights, basis)
         blocks = solved(quadratics, basis, arrays["share"], arrays["m0"], within, between, top, evidence)
-        model._users, model.users_ = users, labels
+        model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
         model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
         model._keep(Fitted(blocks, arrays["scale"]))
         model.own_theta_, model.structure_ = arrays["own_theta"], about["structure"]

@@ -68,6 +68,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     theta_: FloatArray  # (U, d)
     classes_: LabelArray  # (2,)
     n_features_in_: int
+    n_comparisons_: FloatArray  # (U,) N_u
     _users: UserRows
 
     # -- what a method decides ---------------------------------------------------------------------------------------

@@ -57,11 +57,13 @@ def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
     left, size, _ = np.linalg.svd(centred, full_matrices=False)
     place = np.zeros((len(centred), 2))
     place[:, : min(2, len(size))] = (left * size)[:, :2]
-    pairs = {(min(u, v), max(u, v)) for u in range(len(place)) for v in model.members(u).tolist() if u != v}
+    linked = getattr(model, "structure_", "groups") == "groups"  # by degrees everybody leans on everybody
+    everyone = range(len(place) if linked else 0)
+    pairs = {(min(u, v), max(u, v)) for u in everyone for v in model.members(u).tolist() if u != v}
     shown = sorted(pairs)[:: 1 + len(pairs) // MOST_LINES]
     ax.add_collection(LineCollection([place[list(pair)] for pair in shown], colors=POOLED, alpha=0.25, zorder=1))
     joined = {u for pair in pairs for u in pair}
-    alone = np.array([u not in joined for u in range(len(place))])
+    alone = np.array([linked and u not in joined for u in range(len(place))])
     ax.scatter(*place[~alone].T, s=60, color=POOLED, zorder=2, label="shares comparisons with others")
     if alone.any():
         ax.scatter(*place[alone].T, s=60, color=OWN, marker="s", zorder=2, label="stands alone")
@@ -69,7 +71,8 @@ def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
         for label, (x, y) in zip(model.users_.tolist(), place, strict=True):
             ax.annotate(str(label), (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
     ax.set(xticks=[], yticks=[], xlabel="what users disagree on most", ylabel="second most")
-    ax.set_title(f"{len(place)} users, {len(pairs)} shared pairs, {alone.sum()} alone", loc="left")
+    found = f"{len(pairs)} shared pairs, {alone.sum()} alone" if linked else str(getattr(model, "structure_", ""))
+    ax.set_title(f"{len(place)} users: {found}", loc="left")
     ax.legend(frameon=False, fontsize=8)
     return ax
 

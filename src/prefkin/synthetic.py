@@ -15,9 +15,9 @@ __all__ = ["Population", "demo_population", "make_population"]
 
 DEMO_FEATURES = ("short", "detailed", "funny", "formal", "hopeful", "technical")
 DEMO_TASTES = {
-    "brief": (0.9, -0.5, 0.1, 0.0, 0.2, -0.3),
-    "thorough": (-0.6, 0.9, -0.2, 0.3, 0.0, 0.5),
-    "light": (0.2, -0.2, 1.0, -0.6, 0.4, -0.3),
+    "brief": (0.9, -0.5, 0.1, 0.0, 0.6, -0.6),
+    "thorough": (-0.6, 0.9, -0.2, 0.3, -0.7, 0.8),
+    "light": (0.2, -0.2, 1.0, -0.6, 0.8, -0.5),
 }
 DEMO_NAMES = (
     *("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana"),
@@ -81,7 +81,7 @@ def make_population(
 def demo_population(rng: np.random.Generator) -> tuple[Population, Candidates]:
     """24 readers, three tastes, 40 choices each between summaries described by six qualities; and 30 new stories.
 
-    Nobody was shown many hopeful or technical summaries, so those qualities are hardly covered.
+    Nobody was shown many hopeful or technical summaries, so what they think of those is hardly known.
 
     >>> people, stories = demo_population(np.random.default_rng(0))
     >>> people.data, len(stories)

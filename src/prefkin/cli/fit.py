@@ -13,13 +13,20 @@ from scipy.linalg import eigvalsh
 
 from prefkin.candidates import Candidates
 from prefkin.cli.console import comparisons_from, err, out, table, working, write_folder
+from prefkin.compare import Comparison, compare
 from prefkin.comparisons import Comparisons
 from prefkin.confidence import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.errors import InvalidParameter
+from prefkin.kin import PrefKin
 from prefkin.model_file import MODEL_FILE
 from prefkin.offline import OffC2PL
 
 QUESTIONS_SHOWN = 20
+SAYING = {
+    "by degrees": "they differ by degrees: no groups; each leans on what all share, as far as own answers leave open",
+    "one group": "they want the same, as far as these answers tell: everybody's comparisons are used for everybody",
+    "unrelated": "they have little in common: each estimate rests on the user's own comparisons",
+}
 PAIRS_CONSIDERED = 2000
 
 
@@ -29,43 +36,83 @@ def fit(
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
     items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
     drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
-    gamma: str = typer.Option("auto", help="Threshold: a number, under, over, or auto."),
-    alpha: float = typer.Option(1.0, help="Caution of the connection test, at least 1."),
-    ridge: float = typer.Option(1.0, help="Regularisation (lambda)."),
-    kappa: float = typer.Option(KAPPA_UNIT_BALL, help="Least slope of the sigmoid."),
-    delta: float = typer.Option(0.05, help="Chance that confidence statements are wrong."),
-    regularity: str | None = typer.Option(
-        None, metavar="LAMBDA_A,SIGMA,SET_SIZE", help="Assume item regularity instead of measuring coverage."
+    gamma: str | None = typer.Option(
+        None, help="Use the paper's algorithm with this threshold: a number, under, over, or auto."
     ),
+    alpha: float = typer.Option(1.0, help="With --gamma: caution of the connection test, at least 1."),
+    ridge: float = typer.Option(1.0, help="With --gamma: regularisation (lambda)."),
+    kappa: float = typer.Option(KAPPA_UNIT_BALL, help="With --gamma: least slope of the sigmoid."),
+    delta: float = typer.Option(0.05, help="With --gamma: chance that confidence statements are wrong."),
+    regularity: str | None = typer.Option(
+        None,
+        metavar="LAMBDA_A,SIGMA,SET_SIZE",
+        help="With --gamma: assume item regularity instead of measuring coverage.",
+    ),
+    metric: str = typer.Option("auto", help="Without --gamma: isotropic, diagonal, or auto."),
+    compared: bool = typer.Option(False, "--compare", help="Also compare methods on held-out answers."),
     pictures: bool = typer.Option(True, help="Draw pictures (needs matplotlib)."),
 ) -> None:
     """Fit, print a summary, save the model and pictures."""
-    model = OffC2PL(
-        gamma if gamma in ("auto", "under", "over") else _number("--gamma", gamma),
-        alpha=alpha,
-        ridge=ridge,
-        kappa=kappa,
-        delta=delta,
-        coverage="measured" if regularity is None else _regularity(regularity),
-    )
+    model: OffC2PL | PrefKin
+    if gamma is None:
+        if regularity is not None or (alpha, ridge, kappa, delta) != (1.0, 1.0, KAPPA_UNIT_BALL, 0.05):
+            raise InvalidParameter(
+                "alpha, ridge, kappa, delta and regularity belong to the paper's algorithm; add --gamma"
+            )
+        model = PrefKin(metric=metric)
+    else:
+        model = OffC2PL(
+            gamma if gamma in ("auto", "under", "over") else _number("--gamma", gamma),
+            alpha=alpha,
+            ridge=ridge,
+            kappa=kappa,
+            delta=delta,
+            coverage="measured" if regularity is None else _regularity(regularity),
+        )
     data = comparisons_from(file, mapping, items, drop)
     with working():
         model.fit(data)
     print_summary(model)
-    contents = {
-        MODEL_FILE: _model_bytes(model),
-        "summary.json": json.dumps(summary(model), indent=2).encode(),
-    }
+    facts = summary(model)
+    if compared:
+        with working():
+            result = compare(data)
+        facts["comparison"] = print_comparison(result)
+    contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
     if pictures:
         contents |= _pictures(model, data)
     write_folder(out_dir, contents)
     out.print(f"\nwritten to {out_dir}: {', '.join(contents)}")
 
 
-def summary(model: OffC2PL) -> dict[str, Any]:
+def print_comparison(result: Comparison) -> list[dict[str, Any]]:
+    """Held-out performance of every method, and which one to trust."""
+    grid = table(
+        "method", "log-loss", "±", "right", "±", title="\nheld-out answers (mean and standard error over users)"
+    )
+    for name, loss, loss_error, right, right_error, _ in sorted(result.rows(), key=lambda row: row[1]):
+        grid.add_row(name, f"{loss:.4f}", f"{loss_error:.4f}", f"{right:.1%}", f"{right_error:.1%}")
+    out.print(grid)
+    out.print(result.verdict)
+    return [
+        {
+            "method": name,
+            "log_loss": loss,
+            "log_loss_error": loss_error,
+            "accuracy": right,
+            "accuracy_error": right_error,
+        }
+        for name, loss, loss_error, right, right_error, _ in result.rows()
+    ]
+
+
+def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
     """The fit in plain numbers, one entry per user."""
     members = [model.neighbours(user).tolist() for user in model.users_.tolist()]
+    about = {"structure": model.structure_} if isinstance(model, PrefKin) else {"gamma": [str(g) for g in model.gamma_]}
     return {
+        "method": type(model).__name__,
+        **about,
         "users": len(model.users_),
         "features": model.n_features_in_,
         "comparisons": float(model.n_comparisons_.sum()),
@@ -76,7 +123,6 @@ def summary(model: OffC2PL) -> dict[str, Any]:
                 "comparisons": float(model.n_comparisons_[u]),
                 "pooled_comparisons": float(model.n_comparisons_[model.members(u)].sum()),
                 "neighbours": [str(v) for v in members[u] if v != user],
-                "gamma": float(model.gamma_[u]) if np.isfinite(model.gamma_[u]) else "inf",
                 "radius": float(model.radius_[u]),
                 "moved": float(np.linalg.norm(model.theta_[u] - model.own_theta_[u])),
             }
@@ -85,7 +131,7 @@ def summary(model: OffC2PL) -> dict[str, Any]:
     }
 
 
-def print_summary(model: OffC2PL) -> None:
+def print_summary(model: OffC2PL | PrefKin) -> None:
     """Who shares with whom, who gained most, who stands alone, what to do."""
     facts = summary(model)
     people = facts["per_user"]
@@ -98,10 +144,13 @@ def print_summary(model: OffC2PL) -> None:
         f"{len(shared)} share comparisons, {facts['alone']} stand alone",
         style="bold",
     )
+    if isinstance(model, PrefKin) and model.structure_ != "groups":
+        out.print(SAYING[model.structure_])
+        return
     if not shared:
         out.print("each user's estimate rests on their own comparisons alone")
         return
-    grid = table("neighbourhood", "used by", "comparisons", "was alone", "moved", title="\nlargest neighbourhoods")
+    grid = table("neighbourhood", "used by", "comparisons", "own", "moved", title="\nlargest neighbourhoods")
     for names, owners in sorted(groups.items(), key=lambda entry: -len(entry[0]))[:8]:
         if len(names) > 1:
             shown = ", ".join(names[:6]) + (f", ... ({len(names)})" if len(names) > 6 else "")
@@ -126,7 +175,7 @@ def logged_pairs(data: Comparisons) -> Candidates:
     return Candidates(np.stack([differences, np.zeros_like(differences)], axis=1))
 
 
-def _pictures(model: OffC2PL, data: Comparisons) -> dict[str, bytes]:
+def _pictures(model: OffC2PL | PrefKin, data: Comparisons) -> dict[str, bytes]:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -137,7 +186,7 @@ def _pictures(model: OffC2PL, data: Comparisons) -> dict[str, bytes]:
     moved = np.linalg.norm(model.theta_ - model.own_theta_, axis=1)
     u = int(np.argmax(moved)) if moved.any() else int(np.argmax(model.radius_))
     user = model.users_.tolist()[u]
-    session = model.session(user, logged_pairs(data))
+    session = model.session(user, logged_pairs(data), rule="coverage")
     after = session.information
     for question in session.plan(QUESTIONS_SHOWN):
         z = session.difference(question)
@@ -150,7 +199,7 @@ def _pictures(model: OffC2PL, data: Comparisons) -> dict[str, bytes]:
     }
 
 
-def _model_bytes(model: OffC2PL) -> bytes:
+def _model_bytes(model: OffC2PL | PrefKin) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / MODEL_FILE
         model.save(path)

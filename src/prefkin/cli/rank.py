@@ -10,6 +10,7 @@ import typer
 
 from prefkin.cli.console import column_map, find_user, out, table
 from prefkin.files import read_candidates
+from prefkin.kin import PrefKin
 from prefkin.loading import load
 from prefkin.policy import inverse_norm
 from prefkin.storage import write_atomically
@@ -20,7 +21,9 @@ def rank(
     user: str = typer.Option(..., help="Whose preference to rank by."),
     candidates: Path = typer.Option(..., help="Candidates: columns context, action, phi0, ...; or .npz."),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
-    pessimism: float = typer.Option(0.0, help="Play safe: 0 greedy, 1 the paper's full width."),
+    pessimism: float | None = typer.Option(
+        None, help="Play safe: 0 greedy, 1 fully; by default 1 for PrefKin, 0 for the paper's algorithm."
+    ),
     scope: str = typer.Option("policy", help="Play safe over all contexts together (policy) or in each (context)."),
     top: int = typer.Option(3, help="Actions shown per context.", min=1),
     limit: int = typer.Option(10, help="Contexts shown.", min=1),
@@ -30,7 +33,8 @@ def rank(
     model = load(folder)
     label = find_user(model.users_.tolist(), user)
     cands = read_candidates(candidates, column_map(mapping))
-    policy = model.policy(label, cands, pessimism=pessimism, scope=scope)
+    caution = pessimism if pessimism is not None else float(isinstance(model, PrefKin))
+    policy = model.policy(label, cands, pessimism=caution, scope=scope)
     reward = cands.features @ model.theta_[model.position(label)]
     unsure = inverse_norm(cands.features, model.information(label))
     order = np.lexsort((-reward, cands.owner))
@@ -60,6 +64,6 @@ def rank(
     if len(cands) > limit:
         out.print(f"... {len(cands) - limit} more contexts (--limit, or --csv FILE for all)")
     out.print(
-        f"\nvalue {policy.value:.4g} = reward {policy.reward:.4g} − penalty {policy.penalty:.4g}; "
-        f"no policy exceeds {policy.upper_bound:.4g}"
+        f"\npessimism {caution:g}: value {policy.value:.4g} = reward {policy.reward:.4g} − penalty "
+        f"{policy.penalty:.4g}; no policy exceeds {policy.upper_bound:.4g}"
     )

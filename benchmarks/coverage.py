@@ -1,0 +1,61 @@
+"""Is PrefKin honest? Coverage of its 95 % radius and calibration of its probabilities, over strengths and sizes.
+
+    python benchmarks/coverage.py --seeds 2000 4
+
+Each cell: 30 users in 5 groups, d = 20; coverage is the share of users whose true preference lies within `radius_`; slope
+is the factor on the moderated log-odds that fits fresh answers best (1: honest; below 1: too sure).
+"""
+
+import argparse
+import warnings
+
+import numpy as np
+from regimes import people
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+
+from prefkin import PrefKin
+
+
+def main():
+    """Print a line per cell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", nargs=2, type=int, default=(2000, 4), metavar=("FIRST", "COUNT"))
+    parser.add_argument("--dim", type=int, default=20)
+    args = parser.parse_args()
+    first, count = args.seeds
+    print("beta  N/d   coverage        slope           norm ratio  warned")
+    for beta in (1.0, 2.0, 4.0, 8.0):
+        for ratio in (0.5, 1.0, 4.0, 20.0):
+            covered, slopes, norms, warned = [], [], [], 0
+            for seed in range(first, first + count):
+                size = int(ratio * args.dim)
+                data, theta, _ = people(seed, dim=args.dim, n=size, users=30, groups=5, beta=beta)
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    model = PrefKin().fit(data)
+                warned += bool(caught)
+                covered.append(np.mean(np.linalg.norm(model.theta_ - theta, axis=1) <= model.radius_))
+                norms.append(np.mean(np.linalg.norm(model.theta_, axis=1) / np.linalg.norm(theta, axis=1)))
+                rng = np.random.default_rng([seed, 1])
+                owner = np.repeat(np.arange(30), 200)
+                Z = rng.standard_normal((len(owner), args.dim))
+                chance = expit(np.einsum("ij,ij->i", Z, theta[owner]))
+                margin = model.decision_function(Z, users=owner)
+
+                def loss(slope, margin=margin, chance=chance):
+                    return np.mean(
+                        chance * np.logaddexp(0, -slope * margin) + (1 - chance) * np.logaddexp(0, slope * margin)
+                    )
+
+                slopes.append(minimize_scalar(loss, bounds=(0.05, 5), method="bounded").x)
+            error = [np.std(values, ddof=1) / np.sqrt(count) for values in (covered, slopes)]
+            print(
+                f"{beta:4g}  {ratio:4g}  {np.mean(covered):.3f} ± {error[0]:.3f}   {np.mean(slopes):.3f} ± {error[1]:.3f}   "
+                f"{np.mean(norms):.2f}        {warned}/{count}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
