@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "AssumptionWarning",
+    "CalibrationWarning",
     "ConvergenceError",
     "InvalidCandidates",
     "InvalidComparisons",
@@ -67,6 +68,10 @@ class PrefkinWarning(UserWarning):
 
 class AssumptionWarning(PrefkinWarning):
     """The data leave the assumptions behind the paper's constants; results stand, guarantees do not."""
+
+
+class CalibrationWarning(PrefkinWarning):
+    """A radius whose coverage was not reached in simulations of data like these."""
 
 
 class NoEdgeWarning(PrefkinWarning):

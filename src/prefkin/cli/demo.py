@@ -163,8 +163,8 @@ def _next_questions(kin: PrefKin, people: Population, stories: Candidates, seed:
     before = np.mean([suboptimality_gap(t, stories, a) for t, a in zip(people.theta, now, strict=True)])
     out.print(
         f"Nobody had seen many hopeful or technical summaries. {QUESTIONS} answers from each reader leave "
-        f"{doubts['posterior']:.0%} of the doubt,\n{QUESTIONS} random questions {doubts['random']:.0%}; what readers lose "
-        f"per story falls from {before:.3f} to {gaps['posterior']:.3f} (random: {gaps['random']:.3f})."
+        f"{doubts['posterior']:.0%} of the doubt,\n{QUESTIONS} random questions {doubts['random']:.0%}; what readers "
+        f"lose per story falls from {before:.3f} to {gaps['posterior']:.3f} (random: {gaps['random']:.3f})."
     )
     return first
 
