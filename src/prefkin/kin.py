@@ -38,6 +38,7 @@ __all__ = ["PrefKin"]
 
 METRICS = ("isotropic", "diagonal")
 CLEARLY = 1.0  # log evidence by which groups must beat "by degrees"
+HEATS = np.round(np.arange(0.6, 1.45, 0.05), 2)
 CAUTION = 1.1  # on the radius; see benchmarks/coverage.py
 THIN = 2.0  # comparisons per feature below which radii were found too small
 CERTAIN = 0.07  # mean slope of the sigmoid below which answers are nearly certain
@@ -51,6 +52,7 @@ class Fitted:
     blocks: Blocks
     scale: FloatArray  # (d,)
     wide: Blocks | None = None  # what is believed when users are not taken to be exactly alike
+    heat: float = 1.0  # factor on the moderated margins that made held-out probabilities honest
 
 
 class PrefKin(PreferenceModel):
@@ -104,7 +106,7 @@ class PrefKin(PreferenceModel):
         """
         self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight)
-        metric = self._choose_metric(rows)
+        metric, heat = self._choose_metric(rows)
         scale = _scale(rows, "isotropic" if metric == "alike" else metric)
         X, weights = _scaled(rows, scale)
         cloud = fit_cloud(X, weights)
@@ -119,7 +121,7 @@ class PrefKin(PreferenceModel):
         self.__dict__.pop("radius_", None)
         self._users, self.users_, self.classes_ = rows, rows.labels, classes
         self.n_comparisons_ = rows.counts
-        self._keep(Fitted(chosen, scale, wide))
+        self._keep(Fitted(chosen, scale, wide, 1.0 if chosen is groups else heat))
         self.structure_ = _structure(chosen, cloud, chosen is groups)
         self.evidence_ = {"by degrees": cloud.evidence, "groups": -np.inf if groups is None else groups.evidence}
         prior = 1.0 / max(cloud.within + float(cloud.centres[0] @ cloud.centres[0]) / rows.dim, 1e-12)
@@ -139,24 +141,29 @@ class PrefKin(PreferenceModel):
 
     # -- choices -----------------------------------------------------------------------------------------------------
 
-    def _choose_metric(self, rows: UserRows, folds: int = 3) -> str:
-        """The metric, or "alike", that predicts held-out answers best among users who differ by degrees."""
+    def _choose_metric(self, rows: UserRows, folds: int = 3) -> tuple[str, float]:
+        """The metric, or "alike", that predicts held-out answers best among users who differ by degrees.
+
+        And the factor on its margins that makes those predictions honest.
+        """
         if self.metric != "auto":
-            return self.metric
+            return self.metric, 1.0
         if len(rows) == 1 or rows.dim == 1:
-            return "isotropic"
+            return "isotropic", 1.0
         fold_of, some = content_folds(rows, folds), judges(rows)
-        loss = dict.fromkeys(("isotropic", "diagonal", "alike"), 0.0)
+        loss = {option: np.zeros(len(HEATS)) for option in ("isotropic", "diagonal", "alike")}
         for fold in range(folds):
             train, test = (_only(part, some) for part in split_rows(rows, fold_of != fold))
             for option in loss:
                 scale = _scale(train, "diagonal" if option == "diagonal" else "isotropic")
                 X, weights = _scaled(train, scale)
                 if min(len(x) for x in X) == 0:
-                    return "isotropic"  # too few rows to hold any out
+                    return "isotropic", 1.0  # too few rows to hold any out
                 cloud = fit_cloud(X, weights, rounds=5, within=ALIKE if option == "alike" else None)
                 loss[option] += _held_out_loss(Fitted(cloud, scale), test)
-        return min(loss, key=lambda option: round(loss[option], 9))
+        cold = int(np.flatnonzero(HEATS == 1.0)[0])
+        best = min(loss, key=lambda option: round(float(loss[option][cold]), 9))
+        return best, float(HEATS[int(np.argmin(loss[best].round(9)))])
 
     def _sample(self, n_users: int) -> IntArray:
         if n_users <= MOST_AGGLOMERATED:
@@ -360,6 +367,7 @@ class PrefKin(PreferenceModel):
             "classes": [label_to_json(label) for label in self.classes_],
             "structure": self.structure_,
             "numbers": [blocks.within, blocks.between, blocks.top, blocks.evidence],
+            "heat": self._fitted.heat,
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
         }
         arrays = {
@@ -391,7 +399,7 @@ class PrefKin(PreferenceModel):
         blocks = solved(quadratics, basis, arrays["share"], arrays["m0"], within, between, top, evidence)
         model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
         model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
-        model._keep(Fitted(blocks, arrays["scale"]))
+        model._keep(Fitted(blocks, arrays["scale"], heat=about["heat"]))
         model.__dict__["radius_"] = arrays["radius"]
         model.own_theta_, model.structure_ = arrays["own_theta"], about["structure"]
         model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
@@ -449,13 +457,14 @@ def _only(rows: UserRows, users: Sequence[int]) -> UserRows:
 def _moderated(fitted: Fitted, user: int, Z: FloatArray) -> FloatArray:
     scaled = Z / fitted.scale
     doubt = fitted.blocks.variance(user, scaled)
-    return scaled @ fitted.blocks.mean[user] / np.sqrt(1.0 + np.pi * doubt / 8.0)
+    return fitted.heat * (scaled @ fitted.blocks.mean[user]) / np.sqrt(1.0 + np.pi * doubt / 8.0)
 
 
-def _held_out_loss(fitted: Fitted, test: UserRows) -> float:
-    total = 0.0
+def _held_out_loss(fitted: Fitted, test: UserRows) -> FloatArray:
+    """For each of `HEATS`."""
+    total = np.zeros(len(HEATS))
     for u in range(len(test)):
         Z, y, weights = test.of(u)
-        margin = _moderated(fitted, u, Z)
-        total += float(weights @ np.logaddexp(0.0, (1.0 - 2.0 * y) * margin))
+        margin = (1.0 - 2.0 * y) * _moderated(fitted, u, Z)
+        total += np.array([weights @ np.logaddexp(0.0, heat * margin) for heat in HEATS])
     return total
