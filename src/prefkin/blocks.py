@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 
 from prefkin.comparisons import FloatArray, IntArray
-from prefkin.progress import in_one_order
+from prefkin.progress import for_each, in_one_order
 from prefkin.quadratics import Belief, Quadratic, Quadratics, expand, expand_users
 
 __all__ = ["Blocks", "Sums", "find_blocks", "fit_cloud", "place", "set_evidence", "solved"]
@@ -30,6 +30,9 @@ GRID = np.array([0.25, 0.5, 0.71, 0.84, 1.0, 1.19, 1.41, 2.0, 4.0])
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.02, 0.03, 0.045, 0.06, 0.09, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4])
 STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 ROUNDS = 4
+LARGE = 100  # features from which work is shared among threads, and only likely blocks are looked at
+CONTENDERS = 3
+VERY_LARGE = 256  # features from which one start has to do: merging everybody costs U² d³
 MOST_AGGLOMERATED = 200  # users; the rest are assigned to what was found
 
 
@@ -206,7 +209,8 @@ def fit_cloud(
 @in_one_order
 def find_blocks(X: Sequence[FloatArray], weights: Sequence[FloatArray], cloud: Blocks, sample: IntArray) -> Blocks:
     """The best mixture found from several starts; its evidence tells whether it beats the cloud."""
-    found = [_from_start(X, weights, cloud, start, sample) for start in STARTS]
+    starts = STARTS if len(cloud.m0) < VERY_LARGE else STARTS[:1]
+    found = [_from_start(X, weights, cloud, start, sample) for start in starts]
     return max(found, key=lambda blocks: blocks.evidence)
 
 
@@ -234,7 +238,7 @@ def _from_start(
         m0 = stretch * m0
         kept = _seats(share)
         seats = _merge(users, m0, within, between, kept) if kept.max() < MOST_AGGLOMERATED else kept
-        if turn == 0 and len(users) <= MOST_AGGLOMERATED:
+        if turn == 0 and len(users) <= MOST_AGGLOMERATED and users.dim < VERY_LARGE:
             fresh = _merge(users, m0, within, between, np.arange(len(users)))
             seats = max((seats, fresh), key=lambda s: _partition_evidence(users, s, m0, within, between))
     evidence = _total_evidence(users, _seats(share), m0, within, between, top)
@@ -303,10 +307,10 @@ def _assign(
             break
         sums, sizes = _weighted_sums(users, within, share), share.sum(axis=0)
         full = set_evidence(Sums(sums.A, sums.a, np.zeros(len(sizes))), m0, between)
-        log = np.empty((len(users), len(sizes) + 1))
-        log[:, -1] = alone
-        for u in range(len(users)):
-            log[u, :-1] = _fit_of(users.one(u), share[u], sums, sizes, full, m0, within, between)
+        look = _contenders(users, share, sums, sizes, m0, within, between)
+        seat = partial(_seat_log, users, look, share, sums, sizes, full, m0, within, between)
+        fits = for_each(seat, range(len(users)), label="seats", n_jobs=None if users.dim >= LARGE else 1)
+        log = np.column_stack([np.array(fits), alone])
         log -= log.max(axis=1, keepdims=True)
         chance = np.exp(log)
         new = (chance / chance.sum(axis=1, keepdims=True))[:, :-1]
@@ -316,6 +320,46 @@ def _assign(
         if change < 1e-3:
             break
     return share[:, share.sum(axis=0) > 1e-2]
+
+
+def _seat_log(
+    users: Quadratics,
+    look: list[IntArray],
+    share: FloatArray,
+    sums: Sums,
+    sizes: FloatArray,
+    full: FloatArray,
+    m0: FloatArray,
+    within: float,
+    between: float,
+    user: int,
+) -> FloatArray:
+    """`_fit_of` for the blocks to look at, −∞ for the others."""
+    some, log = look[user], np.full(len(sizes), -np.inf)
+    log[some] = _fit_of(users.one(user), share[user, some], sums[some], sizes[some], full[some], m0, within, between)
+    return log
+
+
+def _contenders(
+    users: Quadratics,
+    share: FloatArray,
+    sums: Sums,
+    sizes: FloatArray,
+    m0: FloatArray,
+    within: float,
+    between: float,
+) -> list[IntArray]:
+    """The blocks worth an exact look, for each user: all of them, or with many features the likeliest few.
+
+    A block's likeliness is first taken at its centre, as if that were known.
+    """
+    n_blocks, d = len(sizes), users.dim
+    if d < LARGE or n_blocks <= CONTENDERS:
+        return [np.arange(n_blocks)] * len(users)
+    centres = [np.linalg.solve(np.eye(d) + between * A, between * a + m0) for A, a in zip(sums.A, sums.a, strict=True)]
+    rough = np.array([users.evidences(centre, within) for centre in centres]).T + np.log(sizes)
+    rough[share > 1e-9] = np.inf
+    return [np.sort(np.argsort(-row, kind="stable")[: max(CONTENDERS, int(np.isinf(row).sum()))]) for row in rough]
 
 
 def _fit_of(

@@ -22,7 +22,7 @@ from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from prefkin.active import ActiveSession
-from prefkin.blocks import MOST_AGGLOMERATED, Blocks, find_blocks, fit_cloud, place, solved
+from prefkin.blocks import MOST_AGGLOMERATED, VERY_LARGE, Blocks, find_blocks, fit_cloud, place, solved
 from prefkin.candidates import Candidates
 from prefkin.comparisons import Comparisons, FloatArray, IntArray, LabelArray, Rows, UserRows
 from prefkin.errors import CalibrationWarning, InvalidParameter
@@ -61,7 +61,7 @@ class PrefKin(PreferenceModel):
     Parameters
     ----------
     metric : "isotropic" (all features may matter alike), "diagonal" (some matter more; free of units), or "auto":
-        whichever predicts held-out answers better
+        whichever predicts held-out answers better (isotropic from 256 features on)
     level : of `radius_` and of the caution in `policy`
     n_jobs : threads; None or -1 for all cores
     random_state : chooses the sample of users among whom groups are sought first, when there are more than 200
@@ -148,7 +148,7 @@ class PrefKin(PreferenceModel):
         """
         if self.metric != "auto":
             return self.metric, 1.0
-        if len(rows) == 1 or rows.dim == 1:
+        if len(rows) == 1 or rows.dim == 1 or rows.dim >= VERY_LARGE:  # with very many features nine fits cost too much
             return "isotropic", 1.0
         fold_of, some = content_folds(rows, folds), judges(rows)
         loss = {option: np.zeros(len(HEATS)) for option in ("isotropic", "diagonal", "alike")}
