@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 from scipy.stats import gamma as gamma_law
 from scipy.stats import norm
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from prefkin.active import ActiveSession
 from prefkin.blocks import MOST_AGGLOMERATED, VERY_LARGE, Blocks, find_blocks, fit_cloud, place, solved
 from prefkin.candidates import Candidates
-from prefkin.comparisons import Comparisons, FloatArray, IntArray, LabelArray, Rows, UserRows
+from prefkin.comparisons import FloatArray, IntArray, LabelArray, Rows, UserRows
 from prefkin.errors import CalibrationWarning, InvalidParameter
 from prefkin.gamma import content_folds, judges, split_rows
 from prefkin.likelihood import fit_preference
@@ -275,15 +275,8 @@ class PrefKin(PreferenceModel):
             stacklevel=4,
         )
 
-    @in_one_order
-    def decision_function(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
-        """Moderated margin zᵀθ / √(1 + π zᵀCz / 8): drawn towards 0 by doubt, so that probabilities are honest."""
-        check_is_fitted(self)
-        if isinstance(Z, Comparisons):
-            users = Z.users if users is None else users
-            Z = Z.Z
-        features = validate_data(self, Z, reset=False, dtype=np.float64)
-        owner = self._owners(users, len(features))
+    def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
+        """Moderated margins zᵀθ / √(1 + π zᵀCz / 8): drawn towards 0 by doubt, so that probabilities are honest."""
         margin = np.empty(len(features))
         for u in np.unique(owner):
             mine = owner == u

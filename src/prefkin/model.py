@@ -114,14 +114,18 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
         return information_matrix(rows, ridge=ridge, kappa=kappa)
 
+    @in_one_order
     def decision_function(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
-        """θ_uᵀz for each row: positive when the first action is the one `users[i]` would prefer."""
+        """The log-odds of each row: positive when the first action is the one `users[i]` would prefer."""
         check_is_fitted(self)
         if isinstance(Z, Comparisons):
             users = Z.users if users is None else users
             Z = Z.Z
         features = validate_data(self, Z, reset=False, dtype=np.float64)
-        owner = self._owners(users, len(features))
+        return self._margins(features, self._owners(users, len(features)))
+
+    def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
+        """θ_uᵀz of each row, u its owner."""
         margin: FloatArray = np.einsum("ij,ij->i", features, self.theta_[owner])
         return margin
 
