@@ -290,6 +290,16 @@ def test_methods_are_compared_on_the_same_held_out_rows(grouped):
         compare(Comparisons.from_arrays(np.eye(2), [1, 0], ["a", "a"]))
 
 
+def test_one_thin_user_does_not_decide_how_the_others_are_fitted(grouped):
+    data = grouped.data
+    one_row = data.take(np.flatnonzero((data.who > 0) | (np.arange(len(data)) == 0)))
+    units = np.array([1e-3, 1.0, 50.0, 1e4])  # only the diagonal metric can live with these
+    model = PrefKin().fit(one_row.Z * units, one_row.y, users=one_row.users)
+    assert len(set(model._fitted.scale)) == 4
+    result = compare(one_row, {"pooled": pooled, "per user": per_user}, folds=2)
+    assert result.log_loss.shape == (2, 14)
+
+
 def test_the_demo_readers_are_grouped_on_seeds_that_are_not_shown():
     losses = []
     for seed in range(200, 206):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prefkin import KAPPA_UNIT_BALL, Candidates, Comparisons, ItemRegularity, OffC2PL
 from prefkin.errors import AssumptionWarning, InvalidComparisons, InvalidParameter, NoEdgeWarning, UnknownUser
-from prefkin.gamma import different_users, gap_bounds
+from prefkin.gamma import content_folds, different_users, gap_bounds
 from tests.conftest import draw_answers
 from tests.oracles import literal
 
@@ -160,15 +160,23 @@ def test_auto_gamma_pools_like_minded_users_and_leaves_loners_alone(rng):
     assert len(set(model.gamma_)) == 1
 
 
-def test_auto_gamma_keeps_contexts_together_and_warns_when_pooling_does_not_help(rng):
-    Z, y, users = draw_answers(rng, sizes=[80] * 3, dim=2, strength=8.0, n_groups=3)
+def test_folds_keep_contexts_together_and_spread_rows_without_them(rng):
+    Z, y, users = draw_answers(rng, sizes=[30] * 4)
     contexts = np.arange(len(y)) % 40
-    data = Comparisons.from_arrays(Z, y, users, contexts=contexts)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = OffC2PL().fit(data)
-    if all(len(model.neighbours(u)) == 1 for u in range(3)):
-        assert "pooling did not predict held-out answers better" in str(caught[0].message)
+    grouped = Comparisons.from_arrays(Z, y, users, contexts=contexts).by_user()
+    folds = content_folds(grouped, 3)
+    for context in range(40):
+        assert len(set(folds[grouped.contexts == context])) == 1
+    alone = content_folds(Comparisons.from_arrays(Z, y, users).by_user(), 3)
+    assert [np.bincount(alone[30 * u : 30 * u + 30]).tolist() for u in range(4)] == [[10, 10, 10]] * 4
+
+
+def test_auto_gamma_says_when_pooling_does_not_help(rng):
+    Z, users = rng.uniform(-1, 1, (400, 2)), np.repeat([0, 1], 200)
+    y = (Z[:, 0] > 0) == (users == 0)  # the two want opposite things
+    with pytest.warns(NoEdgeWarning, match="pooling did not predict held-out answers better"):
+        model = OffC2PL().fit(Z, y.astype(int), users=users)
+    assert all(len(model.neighbours(u)) == 1 for u in range(2))
 
 
 def test_explanations_state_the_numbers(rng):

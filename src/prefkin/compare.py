@@ -70,15 +70,18 @@ def compare(
 ) -> Comparison:
     """Fit each method on all but one fold, predict the rest, in turn; contexts stay together when they are known.
 
+    Users with a single comparison are left out.
+
     >>> from prefkin.synthetic import make_population
     >>> data = make_population(np.random.default_rng(0), n_users=6, n_groups=2, dim=2, n_comparisons=20).data
     >>> [row[0] for row in compare(data, {"pooled": pooled, "per user": per_user}, folds=2).rows()]
     ['pooled', 'per user']
     """
     chosen = METHODS if methods is None else methods
-    rows = data.by_user()
-    if len(rows) < 2 or np.diff(rows.starts).min() < 2:
+    data = data.take(np.bincount(data.who)[data.who] > 1)  # one row cannot be both learnt from and predicted
+    if len(data) == 0 or len(data.labels) < 2:
         raise InvalidComparisons("comparing methods needs at least two users with at least two comparisons each")
+    rows = data.by_user()
     order = np.argsort(data.who, kind="stable")
     fold_of = np.empty(len(data), dtype=np.intp)
     fold_of[order] = content_folds(rows, folds)

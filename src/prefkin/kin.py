@@ -153,12 +153,16 @@ class PrefKin(PreferenceModel):
         fold_of, some = content_folds(rows, folds), judges(rows)
         loss = {option: np.zeros(len(HEATS)) for option in ("isotropic", "diagonal", "alike")}
         for fold in range(folds):
-            train, test = (_only(part, some) for part in split_rows(rows, fold_of != fold))
+            parts = split_rows(rows, fold_of != fold)
+            heard = [
+                u for u in some if len(parts[0].of(u).y)
+            ]  # with all rows in one fold nothing is left to learn from
+            if not heard:
+                return "isotropic", 1.0
+            train, test = (_only(part, heard) for part in parts)
             for option in loss:
                 scale = _scale(train, "diagonal" if option == "diagonal" else "isotropic")
                 X, weights = _scaled(train, scale)
-                if min(len(x) for x in X) == 0:
-                    return "isotropic", 1.0  # too few rows to hold any out
                 cloud = fit_cloud(X, weights, rounds=5, within=ALIKE if option == "alike" else None)
                 loss[option] += _held_out_loss(Fitted(cloud, scale), test)
         cold = int(np.flatnonzero(HEATS == 1.0)[0])

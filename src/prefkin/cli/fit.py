@@ -71,12 +71,11 @@ def fit(
         )
     data = comparisons_from(file, mapping, items, drop)
     with working():
+        result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit
         model.fit(data)
     print_summary(model)
     facts = summary(model)
-    if compared:
-        with working():
-            result = compare(data)
+    if result is not None:
         facts["comparison"] = print_comparison(result)
     contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
     if pictures:
