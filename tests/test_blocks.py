@@ -5,107 +5,162 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefkin.blocks import (
-    Sums,
-    _assign,
-    _merge,
-    _user_sums,
-    _weighted_sums,
-    find_blocks,
-    fit_cloud,
-    set_evidence,
-    solved,
-)
-from prefkin.quadratics import Belief, Quadratics, expand, expand_users
+from prefkin.blocks import Centres, Person, Prior, Sums, block_sums, covariances, set_evidence, solved, user_sums
+from prefkin.quadratics import Quadratics, Signed, Sites, expand, refine
+from prefkin.seating import _assign, _bounds, _merge, find_blocks, fit_cloud, place, settle
 from tests.oracles import gaussian
 
 
-def some_users(seed, n_users=3, d=3, sizes=(2, 3, 8)):
+def some_users(seed, d=3, sizes=(2, 3, 8)):
     rng = np.random.default_rng(seed)
-    X = [rng.standard_normal((n, d)) for n in sizes[:n_users]]
-    weights = [rng.uniform(0.5, 2.0, len(x)) for x in X]
-    beliefs = [Belief(0.3 * rng.standard_normal(d), rng.uniform(0.0, 0.5, len(x))) for x in X]
-    return rng, X, weights, beliefs
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    data = Signed(rng.standard_normal((starts[-1], d)), rng.uniform(0.5, 2.0, starts[-1]), starts)
+    n = len(data.X)
+    sites = Sites(rng.uniform(0.05, 0.3, n), rng.uniform(0.1, 1.0, n), -rng.uniform(0.2, 1.0, n))
+    return rng, data, sites
+
+
+def stacked(parts):
+    """Users one by one as rows of one `Signed`."""
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    return Signed(np.concatenate(parts), np.ones(starts[-1]), starts)
+
+
+def users_of(data, sites):
+    users = expand(data, sites)
+    return users, [gaussian.dense(users.one(u)) for u in range(len(users))]
 
 
 @given(seed=st.integers(0, 500), variance=st.sampled_from([1e-4, 0.1, 3.0]))
-def test_one_users_integrals_are_those_of_dense_matrices(seed, variance):
-    rng, X, weights, beliefs = some_users(seed)
-    for x, w, belief in zip(X, weights, beliefs, strict=True):
-        q = expand(x, w, belief)
-        H, c, const = gaussian.dense(q)
-        m, prior = rng.standard_normal(3), variance * np.eye(3)
-        assert q.evidence(m, variance) == pytest.approx(gaussian.log_integral(H, c, const, m, prior), abs=1e-8)
+def test_users_integrals_are_those_of_dense_matrices(seed, variance):
+    rng, data, sites = some_users(seed)
+    users, parts = users_of(data, sites)
+    m, prior, rows = rng.standard_normal(3), variance * np.eye(3), rng.standard_normal((4, 3))
+    share = np.array([0.0, 0.5, 1.0])
+    means = users.posterior_means(np.outer(share, m), variance, share)
+    A, a = users.curvatures(variance), users.pulls(variance)
+    for u, (H, c, const) in enumerate(parts):
+        q = users.one(u)
+        assert users.evidences(m, variance)[u] == pytest.approx(gaussian.log_integral(H, c, const, m, prior), abs=1e-8)
         mean, C = gaussian.posterior(H, c, m, prior)
         assert np.allclose(q.posterior_mean(m, variance), mean, atol=1e-9)
-        rows = rng.standard_normal((4, 3))
+        assert np.allclose(means[u], share[u] * mean, atol=1e-9)
         assert np.allclose(q.own_variance(rows, variance), np.einsum("ij,jk,ik->i", rows, C, rows), atol=1e-9)
         G = np.linalg.inv(np.eye(3) + variance * H)
         assert np.allclose(q.keep(rows, variance), rows @ G.T, atol=1e-9)
-        assert np.allclose(q.curvature(variance), H @ G, atol=1e-9)
-        assert np.allclose(q.pull(variance), G @ c, atol=1e-9)
+        assert np.allclose(A[u], H @ G, atol=1e-9)
+        assert np.allclose(a[u], G @ c, atol=1e-9)
+    assert np.allclose(users.curvature_of(variance, share), np.einsum("u,uij->ij", share, A), atol=1e-9)
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (2, 3)])
-def test_the_quadratic_matches_value_slope_and_curvature_of_the_expected_likelihood(rng, shape):
-    X, T = rng.standard_normal(shape), 0.5 * rng.standard_normal(3)
-    q = expand(X, np.ones(len(X)), Belief(T, np.zeros(len(X))))  # no doubt: the likelihood itself
-    H, c, const = gaussian.dense(q)
-    p = 1 / (1 + np.exp(-X @ T))
-    assert const + c @ T - T @ H @ T / 2 == pytest.approx(np.log(p).sum())
-    assert np.allclose(c - H @ T, X.T @ (1 - p))
-    assert np.allclose(H, X.T @ np.diag(p * (1 - p)) @ X)
-    C = 0.3 * np.eye(3)
-    doubtful = expand(X, np.ones(len(X)), Belief(T, 0.3 * (X**2).sum(axis=1)))
-    H, c, const = gaussian.dense(doubtful)
-    under_belief = const + c @ T - (T @ H @ T + np.trace(H @ C)) / 2  # E of the quadratic under N(T, C)
-    assert under_belief == pytest.approx(gaussian.expected_log_likelihood(X, None, T, C, 1), abs=0.01)
+def test_quadratics_are_the_sums_of_their_sites(rng):
+    _, data, sites = some_users(3)
+    for d_extra in (0, 70):  # few features: decomposed together; many: one by one, with fewer rows than features
+        X = np.hstack([data.X, rng.standard_normal((len(data.X), d_extra))])
+        _, parts = users_of(Signed(X, data.weights, data.starts), sites)
+        for u, (H, c, const) in enumerate(parts):
+            own = data.own(u)
+            assert np.allclose(H, X[own].T @ np.diag(sites.precision[own]) @ X[own])
+            assert np.allclose(c, sites.pull[own] @ X[own])
+            assert const == pytest.approx(sites.level[own].sum())
 
 
-def test_stacked_users_are_the_users_one_by_one():
-    rng, X, weights, beliefs = some_users(1)
-    stack, m = expand_users(X, weights, beliefs), rng.standard_normal(3)
-    each = [expand(*one) for one in zip(X, weights, beliefs, strict=True)]
-    assert np.allclose(stack.levels(0.4), [q.level(0.4) for q in each])
-    assert np.allclose(stack.evidences(m, 0.4), [q.evidence(m, 0.4) for q in each])
-    assert np.allclose(stack.posterior_means(m, 0.4), [q.posterior_mean(m, 0.4) for q in each])
-    share = np.array([0.0, 0.5, 1.0])
-    A, a = stack.curvature_and_pull(0.4, share)
-    assert np.allclose(A, sum(s * q.curvature(0.4) for s, q in zip(share, each, strict=True)))
-    assert np.allclose(a, sum(s * q.pull(0.4) for s, q in zip(share, each, strict=True)))
+@pytest.mark.parametrize(("mean", "variance"), [(0.0, 0.01), (1.0, 1.0), (-2.0, 4.0), (3.0, 30.0), (-6.0, 2.0)])
+def test_a_site_has_the_mass_mean_and_variance_of_the_answer(mean, variance):
+    """Under what the other rows say, N(mean, variance): the row itself, with its old site, is taken out first."""
+    old = Sites(np.array([0.1]), np.array([0.3]), np.zeros(1))
+    known, pull = 1 / variance + old.precision, mean / variance + old.pull
+    site = refine(old, np.ones(1), pull / known, 1 / known)
+    log_mass, middle, spread = gaussian.tilted_moments(mean, variance)
+    precision = 1 / variance + site.precision[0]
+    assert (mean / variance + site.pull[0]) / precision == pytest.approx(middle, abs=2e-4 * (1 + abs(mean)))
+    assert 1 / precision == pytest.approx(spread, rel=1e-3)
+    own_mass = gaussian.log_integral(
+        np.array([[site.precision[0]]]), site.pull, site.level[0], np.array([mean]), np.array([[variance]])
+    )
+    assert own_mass == pytest.approx(log_mass, abs=1e-4)
+
+
+def test_rows_that_count_twice_are_two_rows(rng):
+    X = rng.standard_normal((6, 2))
+    twice = Signed(X, np.full(6, 2.0), np.array([0, 6]))
+    both = stacked([np.vstack([X, X])])
+    one, other = (fit_cloud(data, within=0.4) for data in (twice, both))
+    assert np.allclose(one.mean, other.mean, atol=1e-8)
+    assert one.evidence == pytest.approx(other.evidence, abs=1e-8)
+
+
+def test_the_evidence_of_a_user_is_nearly_the_integral_itself(rng):
+    """Expectation propagation against quadrature, where plain Laplace expansion is off by several tenths."""
+    X = 2.0 * rng.standard_normal((12, 2))
+    X *= np.where(rng.random(12) < 1 / (1 + np.exp(-X @ [2.0, -1.0])), 1, -1)[:, None]
+    data, prior = stacked([X]), Prior(np.zeros(2), 1.0, 1e-9, 1.0)
+    blocks = solved(expand(data, Sites.start(data.weights)), Sites.start(data.weights), np.ones((1, 1)), prior)
+    exact = gaussian.log_evidence_by_quadrature(X, 1.0)
+    laplace_at_zero = blocks.users.evidences(np.zeros(2), 1.0)[0]
+    for _ in range(10):
+        sites = blocks.refined(data)
+        blocks = solved(expand(data, sites), sites, np.ones((1, 1)), prior)
+    assert blocks.users.evidences(np.zeros(2), 1.0)[0] == pytest.approx(exact, abs=0.01)
+    assert abs(laplace_at_zero - exact) > 0.3
 
 
 @given(seed=st.integers(0, 500), within=st.sampled_from([0.01, 0.5]), between=st.sampled_from([0.05, 2.0]))
 def test_the_evidence_of_a_set_is_the_joint_integral_over_its_users(seed, within, between):
-    rng, X, weights, beliefs = some_users(seed)
-    users, m0 = expand_users(X, weights, beliefs), rng.standard_normal(3)
-    parts = [gaussian.dense(users.one(u)) for u in range(3)]
-    whole = set_evidence(_weighted_sums(users, within, np.ones((3, 1))), m0, between)[0]
+    rng, data, sites = some_users(seed)
+    (users, parts), m0 = users_of(data, sites), rng.standard_normal(3)
+    whole = set_evidence(block_sums(users, within, np.ones((3, 1))), m0, between)[0]
     assert whole == pytest.approx(gaussian.joint_log_integral(parts, m0, within, between), abs=1e-7)
-    single = _user_sums(users, within)
+    single = user_sums(users, within)
     assert whole == pytest.approx(set_evidence(single[0] + single[1] + single[2], m0, between), abs=1e-9)
 
 
 @given(seed=st.integers(0, 500), within=st.sampled_from([0.01, 0.5]))
 def test_means_and_covariances_are_those_of_the_joint_posterior(seed, within):
-    rng, X, weights, beliefs = some_users(seed)
-    users, m0 = expand_users(X, weights, beliefs), rng.standard_normal(3)
-    blocks = solved(users, beliefs, np.ones((3, 1)), m0, within, 0.7, 1.0, 0.0)
-    mean, C = gaussian.joint_posterior([gaussian.dense(users.one(u)) for u in range(3)], m0, within, 0.7)
+    rng, data, sites = some_users(seed)
+    (users, parts), m0 = users_of(data, sites), rng.standard_normal(3)
+    blocks = solved(users, sites, np.ones((3, 1)), Prior(m0, within, 0.7, 1.0))
+    mean, C = gaussian.joint_posterior(parts, m0, within, 0.7)
     assert np.allclose(blocks.mean, mean, atol=1e-8)
     rows = rng.standard_normal((5, 3))
     for u in range(3):
-        assert np.allclose(blocks.covariance(u), C[u, :, u], atol=1e-8)
-        assert np.allclose(blocks.variance(u, rows), np.einsum("ij,jk,ik->i", rows, C[u, :, u], rows), atol=1e-8)
+        person = blocks.person(u)
+        assert np.allclose(person.mean, mean[u], atol=1e-8)
+        assert np.allclose(person.covariance(), C[u, :, u], atol=1e-8)
+        assert np.allclose(covariances(blocks)[u], C[u, :, u], atol=1e-8)
+        assert np.allclose(person.variance(rows), np.einsum("ij,jk,ik->i", rows, C[u, :, u], rows), atol=1e-8)
+
+
+def test_somebody_torn_between_blocks_has_the_moments_of_the_mixture():
+    rng, data, sites = some_users(4)
+    (users, parts), prior = users_of(data, sites), Prior(np.zeros(3), 0.1, 0.5, 1.0)
+    blocks = solved(users, sites, np.array([[0.5, 0.2], [1.0, 0.0], [0.0, 1.0]]), prior)
+    person = blocks.person(0)
+    H, c, _ = parts[0]
+    means, covs = [], []
+    for k in range(2):
+        spread = 0.1 * np.eye(3) + blocks.centres.doubt[k]
+        mean, C = gaussian.posterior(H, c, blocks.centres.mean[k], spread)
+        means.append(gaussian.posterior(H, c, blocks.centres.mean[k], 0.1 * np.eye(3))[0])
+        G = np.linalg.inv(np.eye(3) + 0.1 * H)
+        covs.append(np.linalg.inv(H + np.eye(3) / 0.1) + G @ blocks.centres.doubt[k] @ G.T)
+    mean, C = gaussian.posterior(H, c, np.zeros(3), 0.6 * np.eye(3))
+    means, covs, weights = np.array([*means, mean]), [*covs, C], np.array([0.5, 0.2, 0.3])
+    middle = weights @ means
+    whole = sum(w * (C + np.outer(m - middle, m - middle)) for w, C, m in zip(weights, covs, means, strict=True))
+    assert np.allclose(person.mean, middle, atol=1e-9)
+    assert np.allclose(blocks.mean[0], middle, atol=1e-9)
+    assert np.allclose(person.covariance(), whole, atol=1e-9)
+    rows = rng.standard_normal((4, 3))
+    assert np.allclose(person.variance(rows), np.einsum("ij,jk,ik->i", rows, whole, rows), atol=1e-9)
 
 
 def test_soft_seats_are_leave_one_out_odds():
     """With everybody seated for certain: odds of a block are (others there) × evidence with / evidence without."""
-    _, X, weights, beliefs = some_users(3, 4, 3, (6, 6, 6, 6))
-    users, m0 = expand_users(X, weights, beliefs), np.zeros(3)
+    _, data, sites = some_users(3, 3, (6, 6, 6, 6))
+    (users, parts), m0 = users_of(data, sites), np.zeros(3)
     share = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    parts = [gaussian.dense(users.one(u)) for u in range(4)]
-    soft = _assign(users, share, m0, 0.1, 0.5, 1)
+    soft = _assign(users, share, Prior(m0, 0.1, 0.5, 1.0), 1)
     for u in range(4):
         odds = []
         for block in (0, 1):
@@ -126,11 +181,12 @@ def test_merging_follows_the_evidence():
     for theta in truth:
         Z = rng.standard_normal((80, 2))
         X.append(np.where(rng.random(80) < 1 / (1 + np.exp(-Z @ theta)), 1, -1)[:, None] * Z)
-    users = expand_users(X, [np.ones(80)] * 4, [Belief(np.zeros(2), np.zeros(80))] * 4)
-    seats = _merge(users, np.zeros(2), 0.01, 1.0, np.arange(4))
+    data = stacked(X)
+    users = expand(data, Sites.start(data.weights))
+    seats = _merge(users, Prior(np.zeros(2), 0.01, 1.0, 1.0), np.arange(4))
     assert seats[0] == seats[1] != seats[2] == seats[3]
     score = [
-        set_evidence(_weighted_sums(users, 0.01, np.eye(max(p) + 1)[list(p)]), np.zeros(2), 1.0).sum()
+        set_evidence(block_sums(users, 0.01, np.eye(max(p) + 1)[list(p)]), np.zeros(2), 1.0).sum()
         for p in ((0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 0), (0, 1, 2, 3), (0, 0, 1, 2), (0, 1, 2, 2))
     ]
     assert np.argmax(score) == 0
@@ -143,23 +199,94 @@ def test_groups_are_found_when_there_are_some_and_not_otherwise():
         Z = rng.standard_normal((n, len(theta)))
         return np.where(rng.random(n) < 1 / (1 + np.exp(-Z @ theta)), 1, -1)[:, None] * Z
 
-    weights = [np.ones(80)] * 12
     centres = 2 * rng.standard_normal((3, 4))
-    grouped = [signed(centres[u % 3]) for u in range(12)]
-    cloud = fit_cloud(grouped, weights)
-    blocks = find_blocks(grouped, weights, cloud, np.arange(12))
+    grouped = stacked([signed(centres[u % 3]) for u in range(12)])
+    cloud = fit_cloud(grouped)
+    blocks = find_blocks(grouped, cloud)
     assert blocks.evidence > cloud.evidence + 10
     assert [set(np.flatnonzero(column > 0.5)) for column in blocks.share.T] in (
         [{0, 3, 6, 9}, {1, 4, 7, 10}, {2, 5, 8, 11}],
         *([set(range(a, 12, 3)), set(range(b, 12, 3)), set(range(c, 12, 3))] for a, b, c in ((0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))),
     )  # fmt: skip
     middle = rng.standard_normal(4)
-    by_degrees = [signed(middle + 0.7 * rng.standard_normal(4)) for _ in range(12)]
-    cloud = fit_cloud(by_degrees, weights)
-    assert find_blocks(by_degrees, weights, cloud, np.arange(12)).evidence < cloud.evidence + 1
+    by_degrees = stacked([signed(middle + 0.7 * rng.standard_normal(4)) for _ in range(12)])
+    cloud = fit_cloud(by_degrees)
+    assert find_blocks(by_degrees, cloud).evidence < cloud.evidence + 1
 
 
-def test_sums_of_sets_add_up():
-    one = Sums(np.eye(2)[None], np.ones((1, 2)), np.ones(1))
-    assert (one + one).level.tolist() == [2.0]
-    assert Quadratics.stack([expand(np.eye(2), np.ones(2), Belief(np.zeros(2), np.zeros(2)))]).dim == 2
+@given(seed=st.integers(0, 300), within=st.sampled_from([0.01, 0.5]), between=st.sampled_from([0.05, 2.0]))
+def test_bounds_hold(seed, within, between):
+    """The evidence that a newcomer adds to a block lies between the bounds that decide whether to compute it."""
+    rng, data, sites = some_users(seed)
+    (users, _), prior = users_of(data, sites), Prior(rng.standard_normal(3), within, between, 1.0)
+    own = user_sums(users, within)
+    block = own[0] + own[1]
+    block = Sums(block.A[None], block.a[None], block.level[None])
+    low, high = _bounds(own, Centres.of(block, prior))
+    joined = Sums(block.A[0] + own.A[2], block.a[0] + own.a[2], block.level[0] + own.level[2])
+    gained = set_evidence(joined, prior.m0, between) - set_evidence(block, prior.m0, between)[0]
+    assert low[2, 0] - 1e-9 <= gained <= high[2, 0] + 1e-9
+
+
+def people(rng, n_users, n_groups=3, n=60, d=4):
+    centres = 2 * rng.standard_normal((n_groups, d))
+    parts = []
+    for u in range(n_users):
+        Z = rng.standard_normal((n, d))
+        parts.append(np.where(rng.random(n) < 1 / (1 + np.exp(-Z @ centres[u % n_groups])), 1, -1)[:, None] * Z)
+    return stacked(parts)
+
+
+def test_everybody_settles_where_a_search_among_all_would_seat_them(rng):
+    data = people(rng, 36)
+    known = np.arange(12)
+    everybody = find_blocks(data, fit_cloud(data))
+    some = find_blocks(data.some(known), fit_cloud(data.some(known)))
+    settled = settle(some, known, data)
+    together = everybody.share @ everybody.share.T > 0.5
+    assert ((settled.share @ settled.share.T > 0.5) == together).mean() > 0.97
+    assert np.abs(settled.mean - everybody.mean).max() < 0.25
+    assert np.allclose(settled.weights.sum(axis=1), 1.0)
+
+
+def test_a_group_that_the_first_users_do_not_belong_to_is_found_among_the_others(rng):
+    data = people(rng, 24)
+    known = np.array([u for u in range(24) if u % 3])  # nobody of the first group
+    some = find_blocks(data.some(known), fit_cloud(data.some(known)))
+    settled = settle(some, known, data)
+    first = np.arange(0, 24, 3)
+    together = settled.share @ settled.share.T
+    assert (together[np.ix_(first, first)] > 0.5).mean() > 0.8
+    assert together[np.ix_(first, known)].max() < 0.5
+
+
+def test_placing_somebody_is_what_seating_them_with_everybody_else_fixed_gives(rng):
+    data = people(rng, 12)
+    blocks = find_blocks(data.some(np.arange(11)), fit_cloud(data.some(np.arange(11))))
+    one = place(blocks, data.some([11]))
+    assert isinstance(one.person(0), Person)
+    assert one.share[0].max() > 0.9
+    # the centre of that block as prior, by dense matrices, at the sites found
+    H, c, _ = gaussian.dense(one.users.one(0))
+    k = int(np.argmax(one.share[0]))
+    mean, _ = gaussian.posterior(H, c, blocks.centres.mean[k], blocks.prior.within * np.eye(4))
+    assert np.allclose(one.mean[0], mean, atol=0.05)
+
+
+def test_single_precision_with_many_features_changes_little(rng, monkeypatch):
+    data = people(rng, 6, n=30, d=5)
+    wide = Signed(np.hstack([data.X, 0.1 * rng.standard_normal((len(data.X), 275))]), data.weights, data.starts)
+    narrow = Signed(wide.X.astype(np.float32), data.weights, data.starts)
+    one, other = (fit_cloud(which, rounds=4, within=0.5) for which in (wide, narrow))
+    assert other.users.V.dtype == np.float32
+    assert np.allclose(one.mean, other.mean, atol=1e-3)
+    assert one.evidence == pytest.approx(other.evidence, abs=0.01)
+
+
+def test_parts_of_the_users_are_views_of_the_whole(rng):
+    users = expand(data := people(rng, 5), Sites.start(data.weights))
+    middle, some = users.between(slice(1, 3)), users.some(np.array([1, 2]))
+    assert isinstance(middle, Quadratics)
+    assert np.shares_memory(middle.V, users.V)
+    for name in ("V", "h", "b", "const", "starts"):
+        assert np.array_equal(getattr(middle, name), getattr(some, name))

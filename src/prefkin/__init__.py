@@ -14,25 +14,27 @@ The files in the order data flows through them:
 10. pooling      a neighbourhood's rows → one sharper estimate
 11. gamma        choosing the threshold
 12. quadratics   each user's log-likelihood as a quadratic
-13. blocks       who shares a preference, by evidence
-14. policy       the pessimistic value and its best policy
-15. queries      which pair to ask about next
-16. active       a conversation with one user (Algorithm 2)
-17. model        what every fitted model offers
-18. model_file   models on disk
-19. first_edge   why nobody was connected, and what it would take
-20. offline      Off-C²PL (Algorithm 1)
-21. kin          PrefKin: evidence decides who is pooled, and how much
-22. baselines    what PrefKin has to beat, tuned
-23. loading      saved models back into memory
-24. synthetic    data with known truth
-25. audit        what is wrong or thin in the data, before any fit
-26. metrics      how good an estimate, a graph or a policy is
-27. theory       the paper's bounds, as numbers
-28. compare      held-out performance of every method on one's own data
-29. embedding    texts → features
-30. plots        pictures
-31. cli          the command line
+13. blocks       a mixture prior over users: evidence and posterior
+14. seating      the search for who sits with whom
+15. referee      what held-out answers decide
+16. policy       the pessimistic value and its best policy
+17. queries      which pair to ask about next
+18. active       a conversation with one user (Algorithm 2)
+19. model        what every fitted model offers
+20. model_file   models on disk
+21. first_edge   why nobody was connected, and what it would take
+22. offline      Off-C²PL (Algorithm 1)
+23. kin          PrefKin: evidence decides who is pooled, and how much
+24. baselines    what PrefKin has to beat, tuned
+25. loading      saved models back into memory
+26. synthetic    data with known truth
+27. audit        what is wrong or thin in the data, before any fit
+28. metrics      how good an estimate, a graph or a policy is
+29. theory       the paper's bounds, as numbers
+30. compare      held-out performance of every method on one's own data
+31. embedding    texts → features
+32. plots        pictures
+33. cli          the command line
 """
 
 from prefkin.active import ActiveSession

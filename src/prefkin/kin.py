@@ -7,8 +7,8 @@ alike, or nobody related. All else follows from the posterior: estimates, probab
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -22,37 +22,25 @@ from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
 from prefkin.active import ActiveSession
-from prefkin.blocks import MOST_AGGLOMERATED, VERY_LARGE, Blocks, find_blocks, fit_cloud, place, solved
+from prefkin.blocks import Blocks, Prior, solved
 from prefkin.candidates import Candidates
 from prefkin.comparisons import FloatArray, IntArray, LabelArray, Rows, UserRows
 from prefkin.errors import CalibrationWarning, InvalidParameter
-from prefkin.gamma import content_folds, judges, split_rows
-from prefkin.likelihood import fit_preference
+from prefkin.likelihood import estimate_users, fit_preference
 from prefkin.model import Explanation, FoldedIn, PreferenceModel, generator, refuse_other_candidates
 from prefkin.model_file import write_model_file
 from prefkin.progress import for_each, in_one_order
-from prefkin.quadratics import Belief, expand_users, signed_rows
+from prefkin.quadratics import Signed, Sites, expand
+from prefkin.referee import ALIKE, METRICS, Fitted, choose_metric, feature_scale, only
+from prefkin.seating import MOST_SEATED, find_blocks, fit_cloud, place, settle
 from prefkin.storage import label_from_json, label_to_json
 
 __all__ = ["PrefKin"]
 
-METRICS = ("isotropic", "diagonal")
 CLEARLY = 1.0  # log evidence by which groups must beat "by degrees"
-HEATS = np.round(np.arange(0.6, 1.45, 0.05), 2)
 CAUTION = 1.1  # on the radius; see benchmarks/coverage.py
 THIN = 2.0  # comparisons per feature below which radii were found too small
 CERTAIN = 0.07  # mean slope of the sigmoid below which answers are nearly certain
-ALIKE = 1e-6  # variance between users when everybody is taken to want the same
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """Blocks in scaled features: x/scale, so θ = θ′/scale."""
-
-    blocks: Blocks
-    scale: FloatArray  # (d,)
-    wide: Blocks | None = None  # what is believed when users are not taken to be exactly alike
-    heat: float = 1.0  # factor on the moderated margins that made held-out probabilities honest
 
 
 class PrefKin(PreferenceModel):
@@ -106,32 +94,35 @@ class PrefKin(PreferenceModel):
         """
         self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight)
-        metric, heat = self._choose_metric(rows)
-        scale = _scale(rows, "isotropic" if metric == "alike" else metric)
-        X, weights = _scaled(rows, scale)
-        cloud = fit_cloud(X, weights)
+        sample = self._sample(len(rows))
+        some = rows if len(sample) == len(rows) else only(rows, sample)
+        metric, heat = choose_metric(some) if self.metric == "auto" else (self.metric, 1.0)
+        scale = feature_scale(some, "isotropic" if metric == "alike" else metric)
+        data = Signed.of_users(some, scale)
+        cloud = fit_cloud(data)
         chosen, groups = cloud, None
         if len(rows) > 1:
-            groups = find_blocks(X, weights, cloud, self._sample(len(rows)))
+            groups = find_blocks(data, cloud)
             if groups.evidence > cloud.evidence + CLEARLY and groups.share.shape[1] > 0:
                 chosen = groups
             elif metric == "alike":
-                chosen = fit_cloud(X, weights, within=ALIKE)
+                chosen = fit_cloud(data, within=ALIKE)
         wide = cloud if chosen is not cloud and chosen is not groups else None
+        self.structure_ = _structure(chosen, cloud, chosen is groups)
+        self.evidence_ = {"by degrees": cloud.evidence, "groups": -np.inf if groups is None else groups.evidence}
+        heat = 1.0 if chosen is groups else heat
+        if len(some) < len(rows):
+            data = Signed.of_users(rows, scale)
+            wide = None if wide is None else settle(wide, sample, data)
+            chosen = settle(chosen, sample, data)
         self.__dict__.pop("radius_", None)
         self._users, self.users_, self.classes_ = rows, rows.labels, classes
         self.n_comparisons_ = rows.counts
-        self._keep(Fitted(chosen, scale, wide, 1.0 if chosen is groups else heat))
-        self.structure_ = _structure(chosen, cloud, chosen is groups)
-        self.evidence_ = {"by degrees": cloud.evidence, "groups": -np.inf if groups is None else groups.evidence}
-        prior = 1.0 / max(cloud.within + float(cloud.centres[0] @ cloud.centres[0]) / rows.dim, 1e-12)
-        own = for_each(
-            lambda u: fit_preference(Rows(X[u], np.ones(len(X[u])), weights[u]), ridge=prior),
-            range(len(rows)),
-            label="own estimates",
-            n_jobs=self.n_jobs,
+        self._keep(Fitted(chosen, scale, wide, heat))
+        prior = 1.0 / max(cloud.prior.within + float((cloud.centres.mean[0] ** 2).sum()) / rows.dim, 1e-12)
+        self.own_theta_ = (
+            estimate_users(replace(rows, rows=_divided(rows.rows, scale)), ridge=prior, n_jobs=self.n_jobs) / scale
         )
-        self.own_theta_ = np.array(own) / scale
         return self
 
     def _keep(self, fitted: Fitted) -> None:
@@ -141,38 +132,10 @@ class PrefKin(PreferenceModel):
 
     # -- choices -----------------------------------------------------------------------------------------------------
 
-    def _choose_metric(self, rows: UserRows, folds: int = 3) -> tuple[str, float]:
-        """The metric, or "alike", that predicts held-out answers best among users who differ by degrees.
-
-        And the factor on its margins that makes those predictions honest.
-        """
-        if self.metric != "auto":
-            return self.metric, 1.0
-        if len(rows) == 1 or rows.dim == 1 or rows.dim >= VERY_LARGE:  # with very many features nine fits cost too much
-            return "isotropic", 1.0
-        fold_of, some = content_folds(rows, folds), judges(rows)
-        loss = {option: np.zeros(len(HEATS)) for option in ("isotropic", "diagonal", "alike")}
-        for fold in range(folds):
-            parts = split_rows(rows, fold_of != fold)
-            heard = [
-                u for u in some if len(parts[0].of(u).y)
-            ]  # with all rows in one fold nothing is left to learn from
-            if not heard:
-                return "isotropic", 1.0
-            train, test = (_only(part, heard) for part in parts)
-            for option in loss:
-                scale = _scale(train, "diagonal" if option == "diagonal" else "isotropic")
-                X, weights = _scaled(train, scale)
-                cloud = fit_cloud(X, weights, rounds=5, within=ALIKE if option == "alike" else None)
-                loss[option] += _held_out_loss(Fitted(cloud, scale), test)
-        cold = int(np.flatnonzero(HEATS == 1.0)[0])
-        best = min(loss, key=lambda option: round(float(loss[option][cold]), 9))
-        return best, float(HEATS[int(np.argmin(loss[best].round(9)))])
-
     def _sample(self, n_users: int) -> IntArray:
-        if n_users <= MOST_AGGLOMERATED:
+        if n_users <= MOST_SEATED:
             return np.arange(n_users)
-        return np.sort(generator(self.random_state).permutation(n_users)[:MOST_AGGLOMERATED])
+        return np.sort(generator(self.random_state).permutation(n_users)[:MOST_SEATED])
 
     def _check_parameters(self) -> None:
         if self.metric not in (*METRICS, "auto"):
@@ -216,7 +179,7 @@ class PrefKin(PreferenceModel):
         others = others[members]
         blocks = self._fitted.blocks
         alone = len(members) == 1
-        variance = blocks.within + (blocks.between if alone else 0.0)
+        variance = blocks.prior.alone if alone else blocks.prior.within
         own = float((1.0 - blocks.users.one(u).shrink(variance)).sum()) / self._users.dim
         share = (1.0 - own) * others / max(float(others.sum()), 1e-300)
         share[members == u] = 1.0 - float(share.sum())
@@ -227,7 +190,7 @@ class PrefKin(PreferenceModel):
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
         u = self.position(user)
         fitted = self._fitted
-        return fitted.blocks.covariance(u) / np.outer(fitted.scale, fitted.scale)
+        return fitted.blocks.person(u).covariance() / np.outer(fitted.scale, fitted.scale)
 
     @in_one_order
     def information(self, user: Hashable) -> FloatArray:
@@ -255,7 +218,7 @@ class PrefKin(PreferenceModel):
 
         def radius(user: int) -> float:
             off = fitted.blocks.mean[user] - believed.mean[user]
-            C = (believed.covariance(user) + np.outer(off, off)) / np.outer(fitted.scale, fitted.scale)
+            C = (believed.person(user).covariance() + np.outer(off, off)) / np.outer(fitted.scale, fitted.scale)
             return _ball(C, self.level)
 
         return np.array(for_each(radius, range(len(self._users)), label="radii", n_jobs=self.n_jobs))
@@ -284,7 +247,7 @@ class PrefKin(PreferenceModel):
         margin = np.empty(len(features))
         for u in np.unique(owner):
             mine = owner == u
-            margin[mine] = _moderated(self._fitted, int(u), features[mine])
+            margin[mine] = self._fitted.margins(int(u), features[mine])
         return margin
 
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
@@ -339,12 +302,12 @@ class PrefKin(PreferenceModel):
         check_is_fitted(self)
         new = self._newcomer(Z, y)
         fitted = self._fitted
-        X, weights = _scaled(new, fitted.scale)
-        one = place(fitted.blocks, X[0], weights[0])
+        data = Signed.of_users(new, fitted.scale)
+        one = place(fitted.blocks, data)
         together = fitted.blocks.share @ one.share[0]
-        radius = _ball(one.covariance(0) / np.outer(fitted.scale, fitted.scale), self.level)
-        prior = 1.0 / max(fitted.blocks.within + fitted.blocks.between, 1e-12)
-        own = fit_preference(Rows(X[0], np.ones(len(X[0])), weights[0]), ridge=prior) / fitted.scale
+        radius = _ball(one.person(0).covariance() / np.outer(fitted.scale, fitted.scale), self.level)
+        prior = 1.0 / max(fitted.blocks.prior.alone, 1e-12)
+        own = fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior) / fitted.scale
         return FoldedIn(one.mean[0] / fitted.scale, self.users_[together > 0.5], radius, own)
 
     def _prior(self) -> tuple[float, float]:
@@ -363,7 +326,7 @@ class PrefKin(PreferenceModel):
             "random_state": self.random_state if isinstance(self.random_state, int | None) else None,
             "classes": [label_to_json(label) for label in self.classes_],
             "structure": self.structure_,
-            "numbers": [blocks.within, blocks.between, blocks.top, blocks.evidence],
+            "numbers": [blocks.prior.within, blocks.prior.between, blocks.prior.top, blocks.evidence],
             "heat": self._fitted.heat,
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
         }
@@ -376,9 +339,8 @@ class PrefKin(PreferenceModel):
             "own_theta": self.own_theta_,
             "radius": self.radius_,
             "share": blocks.share,
-            "m0": blocks.m0,
-            "basis_mean": np.array([belief.mean for belief in blocks.basis]),
-            "basis_variance": np.concatenate([belief.margin_variance for belief in blocks.basis]),
+            "m0": blocks.prior.m0,
+            **{f"site_{name}": values for name, values in blocks.sites._asdict().items()},
         }
         write_model_file(path, "PrefKin", about, self.users_, arrays)
 
@@ -388,12 +350,10 @@ class PrefKin(PreferenceModel):
         model = cls(**{name: about[name] for name in ("metric", "level", "n_jobs", "random_state")})
         rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
         users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
-        X, weights = _scaled(users, arrays["scale"])
-        spread = np.split(arrays["basis_variance"], users.starts[1:-1])
-        basis = [Belief(mean, variance) for mean, variance in zip(arrays["basis_mean"], spread, strict=True)]
+        sites = Sites(*(arrays[f"site_{name}"] for name in Sites._fields))
         within, between, top, evidence = about["numbers"]
-        quadratics = expand_users(X, weights, basis)
-        blocks = solved(quadratics, basis, arrays["share"], arrays["m0"], within, between, top, evidence)
+        quadratics = expand(Signed.of_users(users, arrays["scale"]), sites)
+        blocks = solved(quadratics, sites, arrays["share"], Prior(arrays["m0"], within, between, top), evidence)
         model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
         model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
         model._keep(Fitted(blocks, arrays["scale"], heat=about["heat"]))
@@ -414,54 +374,14 @@ def _structure(chosen: Blocks, cloud: Blocks, are_groups: bool) -> str:
     """What was seen, in two words."""
     if are_groups:
         sizes = np.bincount(np.argmax(chosen.weights, axis=1), minlength=chosen.share.shape[1] + 1)
-        return "one group" if sizes[:-1].max(initial=0) == len(chosen.users) else "groups"
-    if len(chosen.users) == 1:
+        return "one group" if sizes[:-1].max(initial=0) == len(chosen) else "groups"
+    if len(chosen) == 1:
         return "unrelated"
-    common, apart = float(cloud.centres[0] @ cloud.centres[0]), len(cloud.m0) * chosen.within
+    common, apart = float((cloud.centres.mean[0] ** 2).sum()), len(cloud.prior.m0) * chosen.prior.within
     if apart <= 0.02 * common:
         return "one group"
     return "unrelated" if common <= 0.1 * apart else "by degrees"
 
 
-def _scale(rows: UserRows, metric: str) -> FloatArray:
-    """What features are divided by: one number for all, or for each the size and importance it has among users."""
-    size = np.sqrt(np.average(rows.rows.Z**2, axis=0, weights=np.maximum(rows.rows.weights, 1e-300)))
-    if metric == "isotropic":
-        return np.full(rows.dim, max(float(np.sqrt(np.mean(size**2))), 1e-300))
-    scale = np.where(size > 0, size, 1.0)
-    for _ in range(2):
-        X, weights = _scaled(rows, scale)
-        cloud = fit_cloud(X, weights, rounds=4)
-        n_users = len(X)
-        off = cloud.mean - cloud.centres[0]
-        spread = (off**2).sum(axis=0) + sum(np.diag(cloud.covariance(u)) for u in range(n_users))
-        share = (spread + 4.0 * spread.mean() / n_users) / (n_users + 4.0)  # four imaginary users with equal features
-        scale = scale / np.sqrt(share / share.mean())
-    return scale
-
-
-def _scaled(rows: UserRows, scale: FloatArray) -> tuple[list[FloatArray], list[FloatArray]]:
-    each = [rows.of(u) for u in range(len(rows))]
-    return [signed_rows(one) / scale for one in each], [one.weights for one in each]
-
-
-def _only(rows: UserRows, users: Sequence[int]) -> UserRows:
-    parts = [rows.of(u) for u in users]
-    starts = np.concatenate([[0], np.cumsum([len(part.y) for part in parts])]).astype(np.intp)
-    return UserRows(Rows.join(parts), starts, rows.labels[list(users)])
-
-
-def _moderated(fitted: Fitted, user: int, Z: FloatArray) -> FloatArray:
-    scaled = Z / fitted.scale
-    doubt = fitted.blocks.variance(user, scaled)
-    return fitted.heat * (scaled @ fitted.blocks.mean[user]) / np.sqrt(1.0 + np.pi * doubt / 8.0)
-
-
-def _held_out_loss(fitted: Fitted, test: UserRows) -> FloatArray:
-    """For each of `HEATS`."""
-    total = np.zeros(len(HEATS))
-    for u in range(len(test)):
-        Z, y, weights = test.of(u)
-        margin = (1.0 - 2.0 * y) * _moderated(fitted, u, Z)
-        total += np.array([weights @ np.logaddexp(0.0, heat * margin) for heat in HEATS])
-    return total
+def _divided(rows: Rows, scale: FloatArray) -> Rows:
+    return Rows(rows.Z / scale, rows.y, rows.weights)

@@ -2,12 +2,11 @@
 
 import numpy as np
 from scipy.special import expit
-from scipy.stats import multivariate_normal
 
 
 def dense(quadratic):
     """H, c, const."""
-    return quadratic.V @ np.diag(quadratic.h) @ quadratic.V.T, quadratic.V @ quadratic.b, quadratic.const
+    return quadratic.V.T @ np.diag(quadratic.h) @ quadratic.V, quadratic.V.T @ quadratic.b, quadratic.const
 
 
 def log_integral(H, c, const, mean, covariance):
@@ -47,7 +46,22 @@ def joint_posterior(parts, m0, within, between):
     return mean.reshape(n, d), C.reshape(n, d, n, d)
 
 
-def expected_log_likelihood(X, theta, T, C, rng, draws=200_000):
-    """E log p(answers | θ) under N(T, C), by simulation."""
-    sample = multivariate_normal(T, C, allow_singular=True).rvs(draws, random_state=rng)
-    return float(np.mean(np.log(expit(sample @ X.T)).sum(axis=1)))
+def tilted_moments(mean, variance, copies=1.0):
+    """log mass, mean and variance of σ(m) N(m; mean, variance), on a fine grid."""
+    sd = np.sqrt(variance)
+    m = np.linspace(mean - 12 * sd, mean + 12 * sd, 200_001)
+    density = expit(m) * np.exp(-0.5 * (m - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
+    step = m[1] - m[0]
+    mass = density.sum() * step
+    middle = (m * density).sum() * step / mass
+    return np.log(mass), middle, ((m - middle) ** 2 * density).sum() * step / mass
+
+
+def log_evidence_by_quadrature(X, variance):
+    """log ∫ Π σ(xᵀθ) N(θ; 0, τ² I) dθ for two features, on a grid."""
+    at = np.linspace(-8, 8, 801) * np.sqrt(variance)
+    a, b = np.meshgrid(at, at)
+    log = -0.5 * (a**2 + b**2) / variance - np.log(2 * np.pi * variance)
+    for x in X:
+        log += np.log(expit(x[0] * a + x[1] * b))
+    return float(np.log(np.exp(log - log.max()).sum()) + log.max() + 2 * np.log(at[1] - at[0]))

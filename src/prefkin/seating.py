@@ -1,0 +1,463 @@
+"""Who sits with whom: the search for the blocks of users that their answers speak for.
+
+A Chinese-restaurant prior (concentration 1) on the partition; sets of users are merged while evidence grows, then
+everybody may move, with their own data taken out of a block before it is asked how well it fits. Scales and the common
+mean follow by evidence. The prior is learnt from at most `MOST_SEATED` users; `settle` seats everybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import gammaln
+
+from prefkin.blocks import (
+    UNLIKELY,
+    Blocks,
+    Centres,
+    Prior,
+    Sums,
+    block_sums,
+    inverse,
+    lonely,
+    seated,
+    set_evidence,
+    solved,
+    user_sums,
+)
+from prefkin.comparisons import BoolArray, FloatArray, IntArray
+from prefkin.progress import in_one_order
+from prefkin.quadratics import Quadratics, Signed, Sites, expand, per_user_sum
+
+__all__ = ["LARGE", "MOST_SEATED", "find_blocks", "fit_cloud", "place", "settle"]
+
+LEAST, MOST = 1e-6, 1e4  # of any variance
+NEAR = np.array([0.25, 0.5, 0.71, 0.84, 1.0, 1.19, 1.41, 2.0, 4.0])
+WITHIN = np.array([3e-4, 0.003, 0.01, 0.02, 0.03, 0.045, 0.06, 0.09, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4])
+STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
+ROUNDS = 4
+SETTLED = 0.03  # change of log scales at which the cloud is taken as found
+LARGE = 256  # features from which one start has to do, scales are climbed, and `FEW` users tell the cloud's scales
+FEW = 10
+CONTENDERS = 3  # blocks of which an exact look is taken with that many features
+PARTNERS = 12  # sets with which a set may merge, likeliest first, when there are more than twice as many
+MOST_SEATED = 200  # users from whom the prior is learnt
+AT_ONCE = 1 << 23  # numbers held at a time beside the users' own
+CLEAR = 14.0  # log odds beyond which a block needs no exact look
+
+
+# -- people who differ by degrees --------------------------------------------------------------------------------------
+
+
+@in_one_order
+def fit_cloud(data: Signed, rounds: int = 16, within: float | None = None, start: Prior | None = None) -> Blocks:
+    """One block: people who differ by degrees. `within` fixes τ² (near 0: everybody alike); else by evidence.
+
+    Sites and scales depend on each other, and converge slowly together: where the steps of a scale shrink at a steady
+    rate, all of them are taken at once, and what is believed about margins is stretched along. With a `start`, and with
+    very many features after learning from a few users, scales wait until the sites have come near.
+    """
+    if data.dim >= LARGE and len(data) > 2 * FEW and start is None:
+        start, rounds = fit_cloud(data.some(_spread(data, FEW)), rounds // 2, within).prior, 4
+    nothing, everybody = np.zeros(data.dim), np.ones((len(data), 1))
+    sites = Sites.start(data.weights)
+    tau, top = (0.1, 0.1) if start is None else (start.within, start.top)
+    tau = tau if within is None else within
+    last_move = None
+    for turn in range(rounds):
+        users, at = expand(data, sites), np.log([tau, top])
+        if start is None or turn >= 2:
+            tau, top = _cloud_scales(users, tau, top, within, 2.5 if turn < 3 and start is None else 1.5)
+        move = np.log([tau, top]) - at
+        cloud = solved(users, sites, everybody, Prior(nothing, tau, top, top))
+        if turn == rounds - 1 or (turn > 2 and np.abs(move).max() < SETTLED):
+            break
+        stretch = 1.0
+        if last_move is not None and within is None:
+            rate = float(np.clip((last_move @ move) / max(float(last_move @ last_move), 1e-300), 0.0, 0.95))
+            leap = float(np.clip(move[0] * rate / (1.0 - rate), -1.5, 1.5))
+            tau, top, stretch = tau * np.exp(leap), top * np.exp(leap), float(np.exp(leap / 2.0))
+        last_move = move if turn >= 2 and stretch == 1.0 else None
+        sites = cloud.refined(data, stretch)
+    evidence = float(set_evidence(cloud.centres.sums, nothing, top)[0]) + _seating(np.array([len(data)]))
+    return replace(cloud, evidence=evidence)
+
+
+def _cloud_scales(users: Quadratics, tau: float, top: float, within: float | None, reach: float) -> tuple[float, float]:
+    everybody, nothing = np.ones((len(users), 1)), np.zeros(users.dim)
+
+    def evidence(tau: float, top: float) -> float:
+        return float(set_evidence(block_sums(users, tau, everybody), nothing, top)[0])
+
+    if within is None:
+        tau = _climb(lambda value: evidence(value, top), tau, reach)
+    sums = block_sums(users, tau, everybody)
+    return tau, _climb(lambda value: float(set_evidence(sums, nothing, value)[0]), top, 2.5)
+
+
+def _spread(data: Signed, n: int) -> IntArray:
+    """n users spread by what they answered, not by their place."""
+    probe = np.cos(np.arange(1, data.dim + 1))
+    key = per_user_sum(data.weights * np.abs(data.X @ probe.astype(data.X.dtype)), data.starts)
+    order = np.argsort(key, kind="stable")
+    return np.sort(order[np.linspace(0, len(order) - 1, n).astype(int)])
+
+
+def _climb(score: Callable[[float], float], value: float, reach: float) -> float:
+    """A value with a higher score: the top of the parabola in log(value) through three points, within `reach`²."""
+    low, middle, high = (score(value * factor) for factor in (1.0 / reach, 1.0, reach))
+    bend, slope = low - 2.0 * middle + high, (high - low) / 2.0
+    step = -slope / bend if bend < -1e-12 else 2.0 * np.sign(slope)
+    return float(np.clip(value * reach ** np.clip(step, -2.0, 2.0), LEAST, MOST))
+
+
+# -- blocks ------------------------------------------------------------------------------------------------------------
+
+
+@in_one_order
+def find_blocks(data: Signed, cloud: Blocks) -> Blocks:
+    """The best mixture found from several starts; its evidence tells whether it beats the cloud."""
+    starts = STARTS if data.dim < LARGE else STARTS[:1]
+    return max((_from_start(data, cloud, start) for start in starts), key=lambda blocks: blocks.evidence)
+
+
+def _from_start(data: Signed, cloud: Blocks, start: float) -> Blocks:
+    users, sites = cloud.users, cloud.sites
+    spread = cloud.prior.within
+    prior = Prior(cloud.centres.mean[0], start * spread, (1.0 - start) * spread, cloud.prior.top)
+    seats = _merge(users, prior, np.arange(len(users)))
+    rounds, passes, moves = (ROUNDS, (True, False), 6) if data.dim < LARGE else (ROUNDS - 1, (True,), 3)
+    for turn in range(rounds):
+        share, last = _as_share(seats), turn == rounds - 1
+        for coarse in passes:
+            prior = _scales(users, share, prior, spread if coarse else None)
+            prior = _with_common_mean(users, share, prior)
+            share = _assign(users, share, prior, 2 * moves if last else moves)
+        blocks = solved(users, sites, share, prior)
+        if last:
+            break
+        sites = blocks.refined(data)
+        users = expand(data, sites)
+        seats = _merge(users, prior, _seats(share))
+        if turn == 0 and data.dim < LARGE:
+            fresh = _merge(users, prior, np.arange(len(users)))
+            seats = max((seats, fresh), key=lambda s: _partition_evidence(users, s, prior))
+    return replace(blocks, evidence=_total_evidence(users, _seats(share), prior))
+
+
+def _merge(users: Quadratics, prior: Prior, seats: IntArray) -> IntArray:
+    """Merge the two sets whose union gains most evidence, again and again; the best partition on the way."""
+    m0, between = prior.m0, prior.between
+    n = int(seats.max()) + 1
+    sums = user_sums(users, prior.within)
+    if n < len(users):
+        belongs = np.eye(n)[seats]
+        A = np.einsum("uk,uij->kij", belongs.astype(sums.A.dtype), sums.A, optimize=True)
+        sums = Sums(A, belongs.T @ sums.a, belongs.T @ sums.level)
+    score = set_evidence(sums, m0, between)
+    near = _partners(users, sums, prior, seats)
+    gain = np.full((n, n), -np.inf)
+    for row in range(n - 1):
+        rest = row + 1 + np.flatnonzero(near[row, row + 1 :])
+        gain[row, rest] = _union(sums, row, rest, prior) - score[row] - score[rest]
+    alive, seats, total, best = np.ones(n, dtype=bool), seats.copy(), 0.0, (0.0, seats.copy())
+    while alive.sum() > 1:
+        i, j = (int(at) for at in np.unravel_index(int(np.argmax(gain)), gain.shape))
+        if gain[i, j] == -np.inf:
+            break
+        total += float(gain[i, j])
+        sums.A[i] += sums.A[j]
+        sums.a[i] += sums.a[j]
+        sums.level[i] += sums.level[j]
+        score[i] = set_evidence(sums[i], m0, between)
+        alive[j] = False
+        seats[seats == j] = i
+        gain[j, :] = gain[:, j] = -np.inf
+        near[i] |= near[j]
+        near[:, i] = near[i]
+        rest = np.flatnonzero(alive & near[i] & (np.arange(n) != i))
+        if rest.size:
+            gain[np.minimum(rest, i), np.maximum(rest, i)] = _union(sums, i, rest, prior) - score[i] - score[rest]
+        if total > best[0]:
+            best = (total, seats.copy())
+    return np.unique(best[1], return_inverse=True)[1]
+
+
+def _partners(users: Quadratics, sums: Sums, prior: Prior, seats: IntArray) -> BoolArray:
+    """(n, n) which sets are worth trying to merge: those whose centres explain each other's answers best."""
+    n = len(sums)
+    if n <= 2 * PARTNERS:
+        return np.ones((n, n), dtype=bool)
+    middle = np.array([_centre(sums[k], prior) for k in range(n)])
+    at = (users.V @ middle.T.astype(users.V.dtype)).astype(np.float64)
+    shrink = (1.0 / (1.0 + prior.within * users.h))[:, None]
+    fit = np.add.reduceat(shrink * (users.b[:, None] * at - 0.5 * users.h[:, None] * at**2), users.starts[:-1], axis=0)
+    explained = np.zeros((n, n))
+    np.add.at(explained, seats, fit)  # of each set's answers, by each centre
+    gained = explained - np.diag(explained)[:, None]
+    mutual = gained + gained.T
+    np.fill_diagonal(mutual, -np.inf)
+    near = np.zeros((n, n), dtype=bool)
+    np.put_along_axis(near, np.argsort(-mutual, axis=1, kind="stable")[:, :PARTNERS], True, axis=1)
+    return near | near.T
+
+
+def _centre(sums: Sums, prior: Prior) -> FloatArray:
+    P = np.eye(len(prior.m0)) + prior.between * sums.A
+    return np.asarray(np.linalg.solve(P, prior.between * sums.a + prior.m0), dtype=np.float64)
+
+
+def _union(sums: Sums, one: int, others: IntArray, prior: Prior) -> FloatArray:
+    """Evidence of `one` united with each of `others`, in pieces that fit in memory."""
+    together = [sums[others[piece]] + sums[one] for piece in _pieces(len(others), sums.A[0].size)]
+    return np.concatenate([np.empty(0), *(set_evidence(some, prior.m0, prior.between) for some in together)])
+
+
+# -- everybody may move ------------------------------------------------------------------------------------------------
+
+
+def _assign(users: Quadratics, share: FloatArray, prior: Prior, rounds: int) -> FloatArray:
+    """Soft seats: a user's own data are taken out of a block before it is asked how well it fits."""
+    alone = users.evidences(prior.m0, prior.alone)
+    crowds = _Crowds(users, prior.within)
+    for turn in range(rounds):
+        share = share[:, share.sum(axis=0) > 1e-2]
+        if share.shape[1] == 0:
+            break
+        centres = Centres.of(crowds.sums(share), prior)
+        new = _chances(crowds.fits(share, centres, share.sum(axis=0) - share, prior, alone), alone)
+        change = float(np.abs(new - share).max())
+        share = new if turn < 4 else (new + share) / 2.0  # damped, should two seatings alternate
+        if change < 1e-3:
+            break
+    return share[:, share.sum(axis=0) > 1e-2]
+
+
+class _Crowds:
+    """Users' own terms in a centre, as many at a time as fit in memory; kept when that is everybody."""
+
+    def __init__(self, users: Quadratics, within: float) -> None:
+        self.users, self.within = users, within
+        self.pieces = list(_pieces(len(users), users.dim**2))
+        self.kept = user_sums(users, within) if len(self.pieces) == 1 else None
+
+    def own(self) -> Iterator[tuple[slice, Sums]]:
+        """Positions and terms."""
+        for piece in self.pieces:
+            yield piece, self.kept or user_sums(self.users.between(piece), self.within)
+
+    def sums(self, share: FloatArray) -> Sums:
+        """Of each block."""
+        if self.kept is None:
+            return block_sums(self.users, self.within, share)
+        A = np.tensordot(share.T.astype(self.kept.A.dtype), self.kept.A, 1)
+        return Sums(A, share.T @ self.kept.a, share.T @ self.kept.level)
+
+    def fits(
+        self, share: FloatArray, centres: Centres, others: FloatArray, prior: Prior, alone: FloatArray
+    ) -> FloatArray:
+        """`_fits` for everybody."""
+        found = [_fits(own, share[some], centres, others[some], prior, alone[some]) for some, own in self.own()]
+        return np.concatenate(found)
+
+
+def _chances(fits: FloatArray, alone: FloatArray) -> FloatArray:
+    """Probability of each block from log weights of the blocks and of standing alone."""
+    log = np.column_stack([fits, alone])
+    chance = np.exp(log - log.max(axis=1, keepdims=True))
+    share = (chance / chance.sum(axis=1, keepdims=True))[:, :-1]
+    share[share < UNLIKELY] = 0.0
+    return share
+
+
+def _fits(
+    own: Sums, share: FloatArray, centres: Centres, others: FloatArray, prior: Prior, alone: FloatArray
+) -> FloatArray:
+    """log of (others in the block) × (evidence with the user / evidence without), for each user and block.
+
+    Exact where a block may matter; −∞ where bounds show that it is out of the question.
+    """
+    crowd = np.where(others > 1e-3, np.log(np.maximum(others, 1e-12)), -np.inf)
+    low, high = (bound + crowd for bound in _bounds(own, centres))
+    inside = share > 1e-9
+    low[inside], high[inside] = -np.inf, np.inf  # bounds hold for blocks without the user
+    floor = np.maximum(low.max(axis=1, initial=-np.inf), alone) - CLEAR
+    look = (high > floor[:, None]) & (others > 1e-3)
+    if own.a.shape[1] >= LARGE and look.shape[1] > CONTENDERS:
+        likely = np.argsort(-np.where(inside, np.inf, low), axis=1, kind="stable")[:, :CONTENDERS]
+        chosen = np.zeros_like(look)
+        np.put_along_axis(chosen, likely, True, axis=1)
+        look &= chosen | inside
+    who, where = np.nonzero(look)
+    bare = replace(centres.sums, level=np.zeros(len(centres.sums)))
+    full = set_evidence(bare, prior.m0, prior.between)
+    log = np.full(share.shape, -np.inf)
+    for piece in _pieces(len(who), own.A[0].size):
+        u, k = who[piece], where[piece]
+        part = share[u, k]
+        with_, without = full[k], full[k]
+        for chosen, times, target in ((part > 1e-9, -part, without), (part < 1.0 - 1e-9, 1.0 - part, with_)):
+            if chosen.any():
+                changed = bare[k[chosen]].plus(own[u[chosen]], times[chosen])
+                target[chosen] = set_evidence(changed, prior.m0, prior.between)
+        log[u, k] = with_ - without + own.level[u] + crowd[u, k]
+    return log
+
+
+def _pieces(n: int, size: int) -> Iterator[slice]:
+    """Slices of n matrices of `size` numbers that fit in memory together."""
+    step = max(1, AT_ONCE // size)
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
+def _bounds(own: Sums, centres: Centres) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper bounds of evidence(block with user) − evidence(block), for users outside the block.
+
+    With the block's centre N(μ, S) and g = a − Aμ it is plug-in + gᵀ(S⁻¹ + A)⁻¹g/2 − log|I + SA|/2, where
+    plug-in = level + aᵀμ − μᵀAμ/2; the second term is between 0 and gᵀSg/2, the third between −tr(SA)/2 and 0.
+    """
+    n, (K, d) = len(own), centres.mean.shape
+    mean = centres.mean.astype(own.A.dtype)
+    image = (own.A.reshape(n * d, d) @ mean.T).reshape(n, d, K)  # A_u μ_k
+    linear = own.a @ centres.mean.T
+    quadratic = np.einsum("udk,kd->uk", image, mean, dtype=np.float64)
+    plug = own.level[:, None] + linear - 0.5 * quadratic
+    volume = (own.A.reshape(n, d * d) @ centres.doubt.reshape(K, d * d).T).astype(np.float64)
+    gain = np.empty((n, K))
+    for k in range(K):
+        g = own.a - image[:, :, k]
+        gain[:, k] = np.einsum("ud,ud->u", g @ centres.doubt[k], g)
+    return plug - 0.5 * volume, plug + 0.5 * gain
+
+
+# -- scales ------------------------------------------------------------------------------------------------------------
+
+
+def _scales(users: Quadratics, share: FloatArray, prior: Prior, spread: float | None) -> Prior:
+    """ρ² by evidence; τ² as an evidence-weighted mean over a grid, so that it does not collapse to 0."""
+    alone, m0 = lonely(share), prior.m0
+
+    def evidence(sums: Sums, within: float, between: float) -> float:
+        single = float(alone @ users.evidences(m0, within + between)) if alone.any() else 0.0
+        return float(set_evidence(sums, m0, between).sum()) + single
+
+    within, between = prior.within, prior.between
+    sums = block_sums(users, within, share)
+    if users.dim >= LARGE:  # evidence is sharp with many features: climb instead of tabulating
+        between = _climb(lambda value: evidence(sums, within, value), between, 1.6)
+        within = _climb(
+            lambda value: evidence(block_sums(users, value, share), value, between), within, 2.5 if spread else 1.5
+        )
+        return prior._replace(within=within, between=between)
+    tried = np.maximum(between * NEAR, 1e-5)
+    between = float(tried[int(np.argmax([evidence(sums, within, value) for value in tried]))])
+    tried = np.maximum(spread * WITHIN if spread else within * np.append(NEAR, [0.35, 2.8]), 1e-5)
+    values = np.array([evidence(block_sums(users, value, share), value, between) for value in tried])
+    trust = np.exp(values - values.max()) * np.sqrt(tried)
+    return prior._replace(within=float(trust @ tried / trust.sum()), between=between)
+
+
+def _common_mean(users: Quadratics, share: FloatArray, prior: Prior) -> tuple[FloatArray, FloatArray, Sums]:
+    """m_0 given who sits where, its covariance, and the blocks' sums."""
+    d, sums = users.dim, block_sums(users, prior.within, share)
+    kept = inverse(np.eye(d, dtype=sums.A.dtype) + sums.A.dtype.type(prior.between) * sums.A)  # (I + ρ²A)⁻¹
+    precision = np.eye(d) / prior.top + (len(sums) * np.eye(d) - kept.sum(axis=0, dtype=np.float64)) / prior.between
+    pull = np.einsum("kij,kj->i", kept, sums.a)
+    alone = lonely(share)
+    if alone.any():
+        precision = precision + users.curvature_of(prior.alone, alone)
+        pull = pull + alone @ users.pulls(prior.alone)
+    covariance = inverse(precision[None])[0]
+    return covariance @ pull, covariance, sums
+
+
+def _with_common_mean(users: Quadratics, share: FloatArray, prior: Prior) -> Prior:
+    m0, covariance, _ = _common_mean(users, share, prior)
+    top = max(float(m0 @ m0 + np.trace(covariance)) / len(m0), LEAST)
+    return prior._replace(m0=m0, top=top)
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+
+
+def _seats(share: FloatArray) -> IntArray:
+    """The likeliest seat of everybody; those who stand alone get one each."""
+    seat = np.argmax(np.column_stack([share, 1.0 - share.sum(axis=1)]), axis=1)
+    lone = seat == share.shape[1]
+    seat[lone] = share.shape[1] + np.arange(lone.sum())
+    return np.unique(seat, return_inverse=True)[1]
+
+
+def _as_share(seats: IntArray) -> FloatArray:
+    share = np.eye(int(seats.max()) + 1)[seats]
+    return share[:, share.sum(axis=0) > 1]
+
+
+def _partition_evidence(users: Quadratics, seats: IntArray, prior: Prior) -> float:
+    belongs = np.eye(int(seats.max()) + 1)[seats]
+    return float(set_evidence(block_sums(users, prior.within, belongs), prior.m0, prior.between).sum())
+
+
+def _total_evidence(users: Quadratics, seats: IntArray, prior: Prior) -> float:
+    """Evidence with m_0 integrated out, and the prior of the partition."""
+    share = _as_share(seats)
+    m0, covariance, sums = _common_mean(users, share, prior)
+    value = float(set_evidence(sums, m0, prior.between).sum())
+    value += float(lonely(share) @ users.evidences(m0, prior.alone))
+    value -= 0.5 * float(m0 @ m0) / prior.top + 0.5 * len(m0) * float(np.log(prior.top))
+    return value + 0.5 * float(np.linalg.slogdet(covariance)[1]) + _seating(np.bincount(seats))
+
+
+def _seating(sizes: IntArray) -> float:
+    """log probability of a partition under the Chinese-restaurant prior with concentration 1."""
+    return float(gammaln(sizes).sum() - gammaln(1 + sizes.sum()))
+
+
+# -- everybody else ----------------------------------------------------------------------------------------------------
+
+
+@in_one_order
+def place(blocks: Blocks, data: Signed, rounds: int = 8) -> Blocks:
+    """New users among known blocks: those blocks, and everybody in them, stay as they are."""
+    sizes = np.broadcast_to(blocks.share.sum(axis=0), (len(data), blocks.share.shape[1]))
+    nowhere, prior = np.zeros(sizes.shape), blocks.prior
+    sites = Sites.start(data.weights)
+    for turn in range(rounds):
+        users = expand(data, sites)
+        alone = np.full(len(users), -np.inf) if blocks.is_cloud else users.evidences(prior.m0, prior.alone)
+        fits = _Crowds(users, prior.within).fits(nowhere, blocks.centres, sizes, prior, alone)
+        share = _chances(fits, alone)
+        found = seated(users, sites, share, prior, blocks.centres)
+        if turn < rounds - 1:
+            sites = found.refined(data)
+    return found
+
+
+@in_one_order
+def settle(blocks: Blocks, known: IntArray, data: Signed) -> Blocks:
+    """Everybody, under a prior learnt from some of them (`known`): placed one by one, then seated all together."""
+    placed = place(blocks, data, rounds=3)
+    share = placed.share
+    share[known] = blocks.share  # they shaped the blocks: their own data were taken out when they chose
+    sites = placed.refined(data)
+    users = expand(data, sites)
+    if not blocks.is_cloud:
+        share = _assign(users, _with_pairs_of_loners(users, share, blocks.prior), blocks.prior, rounds=2)
+    sites = solved(users, sites, share, blocks.prior).refined(data)
+    return solved(expand(data, sites), sites, share, blocks.prior, blocks.evidence)
+
+
+def _with_pairs_of_loners(users: Quadratics, share: FloatArray, prior: Prior) -> FloatArray:
+    """Blocks that those who learnt the prior had too few members of to see: sought among those left alone."""
+    alone = np.flatnonzero(lonely(share) > 0.5)
+    alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), MOST_SEATED)).astype(int)]
+    if len(alone) < 2:
+        return share
+    new = _as_share(_merge(users.some(alone), prior, np.arange(len(alone))))
+    wider = np.zeros((len(share), share.shape[1] + new.shape[1]))
+    wider[:, : share.shape[1]] = share
+    wider[alone[new.any(axis=1)]] = 0.0
+    wider[alone, share.shape[1] :] = new
+    return wider
