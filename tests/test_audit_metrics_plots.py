@@ -37,7 +37,7 @@ def test_each_fault_of_the_data_is_found_and_clean_data_have_none(rng):
     flat = Z.copy()
     flat[:, 1] = 0
     empty = Comparisons.from_arrays(flat, y, users, feature_names=("a", "b", "c"))
-    assert said(empty, "1 of 3 directions are covered by nobody (the emptiest leans on b)")
+    assert said(empty, "1 of 3 features never differ between the two sides: b")
 
 
 def test_problems_come_first(rng):

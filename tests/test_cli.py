@@ -47,7 +47,10 @@ def test_fit_prints_a_summary_and_writes_model_numbers_and_pictures(folder):
     text = (folder / "fit.txt").read_text()
     assert "12 users, 960 comparisons, 3 features" in text
     assert "largest neighbourhoods" in text
+    assert "evidence: very strong for groups" in text
+    assert "of an estimate comes from others" in text
     assert sorted(p.name for p in (folder / "kin").iterdir()) == [
+        "coverage.png",
         "eigenvalues.png",
         "estimates.png",
         "model.safetensors",
@@ -68,7 +71,7 @@ def test_fit_takes_the_papers_parameters(folder):
     )  # fmt: skip
     assert done.returncode == 0
     assert "nobody is connected: the threshold 1 is used up by the radii" in done.stderr
-    assert "each user's estimate rests on their own comparisons alone" in done.stdout
+    assert "each user's estimate rests on their own comparisons" in done.stdout
     assert prefkin.load(folder / "lit").get_params()["alpha"] == 2.0
     regular = prefkin_says(
         "fit",
@@ -87,13 +90,19 @@ def test_fit_takes_the_papers_parameters(folder):
 
 
 def test_fit_compares_methods_when_asked(folder):
-    done = prefkin_says("fit", "votes.csv", "--out", "cmp", "--compare", "--no-pictures", cwd=folder)
+    done = prefkin_says("fit", "votes.csv", "--out", "cmp", "--compare", "--names", "salt, fat,acid", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "held-out answers" in done.stdout
-    facts = json.loads((folder / "cmp" / "summary.json").read_text())["comparison"]
+    assert "kept their promise" in done.stdout
+    assert (folder / "cmp" / "reliability.png").exists()
+    assert prefkin.load(folder / "cmp").feature_names_ == ("salt", "fat", "acid")
+    everything = json.loads((folder / "cmp" / "summary.json").read_text())
+    assert everything["feature_names"] == ["salt", "fat", "acid"]
+    assert sum(everything["reliability"]["counts"]) == 960
+    facts = everything["comparison"]
     assert {entry["method"] for entry in facts} == set(METHODS)
     best = min(facts, key=lambda entry: entry["log_loss"])["method"]
-    assert best in done.stdout.splitlines()[-3]
+    assert best in done.stdout.splitlines()[-4]
 
 
 def test_rank_orders_actions_and_writes_all_of_them(folder):
@@ -131,7 +140,7 @@ def test_demo_tells_its_story_with_pictures(tmp_path):
         "next questions",
     ):
         assert part in done.stdout
-    assert len(list((tmp_path / "shown").glob("*.png"))) == 4
+    assert len(list((tmp_path / "shown").glob("*.png"))) == 6
 
 
 @pytest.mark.parametrize(
@@ -153,6 +162,7 @@ def test_demo_tells_its_story_with_pictures(tmp_path):
         ),
         (["fit", "votes.csv", "--out", "x", "--gamma", "1", "--regularity", "1,2"], "--regularity takes"),
         (["fit", "votes.csv", "--out", "x", "--alpha", "2"], "belong to the paper's algorithm; add --gamma"),
+        (["fit", "votes.csv", "--out", "x", "--names", "a,b"], "--names gives 2 names for 3 features"),
         (["fit", "votes.csv", "--out", "x", "--drop", "odd"], "drop must be among ties, missing; got 'odd'"),
         (["fit", "votes.csv", "--out", "votes.csv"], "there is a file of that name"),
         (["audit", "cands.parquet"], "cands.parquet: the table lacks column user"),

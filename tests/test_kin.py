@@ -26,6 +26,7 @@ def model(grouped):
     return PrefKin(metric="isotropic").fit(grouped.data)
 
 
+@pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")  # iris is separable
 def test_scikit_learns_own_checks_pass():
     results = check_estimator(PrefKin(), on_skip=None, on_fail="raise")
     assert sum(result["status"] == "passed" for result in results) > 50
@@ -80,7 +81,7 @@ def test_everybody_counts_by_degrees_and_nobody_is_asked_to_be_alike():
     assert len(labels) == 12
     assert share.sum() == pytest.approx(1.0)
     assert share[3] == share.max()
-    assert "no groups were found" in model.explain(3, 4).sentence
+    assert "No groups were found" in model.explain(3, 4).sentence
 
 
 def test_probabilities_are_moderated_by_doubt(grouped, model):

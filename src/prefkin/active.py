@@ -23,6 +23,7 @@ from prefkin.candidates import Candidates
 from prefkin.comparisons import FloatArray, IntArray, Rows
 from prefkin.confidence import gram, information_matrix
 from prefkin.errors import SessionError
+from prefkin.forecast import Enough, Forecast, expected_slope, forecast, posterior_regrets
 from prefkin.likelihood import fit_preference, fit_with_prior
 from prefkin.progress import in_one_order
 from prefkin.queries import RULES, Known, Pairs, QueryRule, Question, refuse_unknown_rule
@@ -173,9 +174,7 @@ class ActiveSession:
         """M̃ᴺ, shape (d, d); with a posterior to start from, the precision of the posterior now."""
         if self._prior is None:
             return self._information.copy()
-        Z, y, weights = self._rows
-        p = expit(Z @ self._theta)
-        return self._prior + gram(Rows(Z, y, weights * p * (1.0 - p)))
+        return self._hessian
 
     @property
     def eigenvalues(self) -> tuple[FloatArray, FloatArray]:
@@ -199,6 +198,71 @@ class ActiveSession:
         """The greedy action of θ̄ in each context: Algorithm 2's output."""
         shown = self.candidates if candidates is None else candidates
         return shown.argmax(shown.features @ self.preference)
+
+    # -- how much longer -----------------------------------------------------------------------------------------------
+
+    @in_one_order
+    def forecast(self, share: float = 0.5, cap: int = 200) -> Forecast:
+        """About how many more answers bring the radius √tr C down to `share` of what it is now.
+
+        Plays the questions that this session's rule would ask if the estimate stayed where it is, each adding the
+        information expected of its answer; at most `cap` of them, the rest is extrapolated.
+
+        >>> from prefkin import Candidates, OffC2PL
+        >>> model = OffC2PL(gamma=0.0).fit(np.eye(2), [1, 0])
+        >>> session = model.session(0, Candidates([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]), repeat=True)
+        >>> print(session.forecast())
+        about 37 more answers bring the radius from 1.27 to 0.635
+        """
+        if not 0 < share < 1:
+            raise SessionError(f"share must be between 0 and 1, for example 0.5 to halve; got {share!r}")
+        rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
+        nothing = Rows(np.empty((0, len(self._theta))), np.empty(0), np.empty(0))
+
+        def next_question(information: FloatArray) -> tuple[FloatArray, float] | None:
+            nonlocal upcoming
+            known = Known(nothing, self._theta, information)
+            question = rule.pick(closed, known) if upcoming is None else upcoming
+            if question is None:
+                return None
+            upcoming = None
+            if not self.repeat:
+                closed.add(question)
+            z = self.difference(question)
+            rule.heard(z)
+            return z, expected_slope(z, self._theta, information)
+
+        return forecast(self._hessian, next_question, share, cap)
+
+    @in_one_order
+    def enough(self, tolerance: float = 0.1, level: float = 0.95, draws: int = 1000, random_state: Any = 0) -> Enough:
+        """Is what is known good enough to stop asking?
+
+        Yes when, with posterior probability `level`, taking the action that looks best in each context loses at most
+        `tolerance` per context against knowing the preference. Losses are in log odds: an action that loses 0.1 would
+        be preferred to the best one with probability 0.475. The posterior is N(theta, H⁻¹), by `draws` from it.
+
+        >>> from prefkin import Candidates, OffC2PL
+        >>> model = OffC2PL(gamma=0.0).fit(np.eye(2), [1, 0])
+        >>> session = model.session(0, Candidates([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]), repeat=True)
+        >>> bool(session.enough(tolerance=0.1)), bool(session.enough(tolerance=10.0))
+        (False, True)
+        """
+        if not tolerance > 0:
+            raise SessionError(f"tolerance must be above 0; got {tolerance!r}")
+        if not 0 < level < 1:
+            raise SessionError(f"level must be between 0 and 1; got {level!r}")
+        rng = np.random.default_rng(random_state)
+        lost = posterior_regrets(self.candidates, self._theta, self._hessian, draws, rng)
+        regret = float(np.quantile(lost, level))
+        return Enough(regret <= tolerance, regret, float(lost.mean()), float(tolerance), float(level))
+
+    @property
+    def _hessian(self) -> FloatArray:
+        """Posterior precision at the estimate, from prior or ridge, neighbours' rows and answers."""
+        Z, y, weights = self._rows
+        p = expit(Z @ self._theta)
+        return self._precision + gram(Rows(Z, y, weights * p * (1.0 - p)))
 
     # -- writing it down ---------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from prefkin.comparisons import Comparisons, FloatArray
 from prefkin.errors import InvalidComparisons
 from prefkin.gamma import content_folds
 from prefkin.kin import PrefKin
+from prefkin.metrics import Reliability, reliability
 from prefkin.model import PreferenceModel
 
 __all__ = ["METHODS", "Comparison", "compare"]
@@ -32,6 +33,12 @@ class Comparison:
     names: list[str]
     log_loss: FloatArray  # (methods, users)
     accuracy: FloatArray  # (methods, users)
+    given: FloatArray  # (methods, n) probability that each method gave to each held-out answer
+    weights: FloatArray  # (n,) of those answers
+
+    def reliability(self, name: str = "PrefKin") -> Reliability:
+        """Whether the held-out probabilities of one method can be taken at face value."""
+        return reliability(self.given[self.names.index(name)], self.weights)
 
     def rows(self) -> list[tuple[str, float, float, float, float, float]]:
         """Per method: name, log-loss, its error, accuracy, its error, and the error of the difference to the best."""
@@ -86,6 +93,7 @@ def compare(
     fold_of = np.empty(len(data), dtype=np.intp)
     fold_of[order] = content_folds(rows, folds)
     loss, right = np.zeros((len(chosen), len(data))), np.zeros((len(chosen), len(data)))
+    chance = np.full((len(chosen), len(data)), np.nan)
     for fold in range(folds):
         train, test = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         test = test[np.isin(data.who[test], data.who[train])]
@@ -93,9 +101,11 @@ def compare(
             p = make().fit(data.take(train)).predict_proba(data.Z[test], users=data.users[test])
             given = np.where(data.y[test] == 1, p[:, 1], p[:, 0])
             loss[i, test], right[i, test] = -np.log(np.maximum(given, 1e-300)), given > 0.5
+            chance[i, test] = given
     sizes = np.maximum(np.bincount(data.who, data.weights), 1e-300)
 
     def per_user_mean(values: FloatArray) -> FloatArray:
         return np.array([np.bincount(data.who, data.weights * one) / sizes for one in values])
 
-    return Comparison(list(chosen), per_user_mean(loss), per_user_mean(right))
+    told = np.isfinite(chance[0])
+    return Comparison(list(chosen), per_user_mean(loss), per_user_mean(right), chance[:, told], data.weights[told])

@@ -39,6 +39,10 @@ class Rows(NamedTuple):
         """Rows of several origins, one after the other."""
         return parts[0] if len(parts) == 1 else cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
+    def signed(self) -> FloatArray:
+        """(2y − 1) z: every row as if its first action had been preferred, (n, d)."""
+        return (2.0 * self.y - 1.0)[:, None] * self.Z
+
 
 @dataclass(frozen=True, eq=False)
 class UserRows:

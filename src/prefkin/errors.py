@@ -14,6 +14,7 @@ __all__ = [
     "NoEdgeWarning",
     "PrefkinError",
     "PrefkinWarning",
+    "SeparationWarning",
     "SessionError",
     "UnknownUser",
 ]
@@ -72,6 +73,10 @@ class AssumptionWarning(PrefkinWarning):
 
 class CalibrationWarning(PrefkinWarning):
     """A radius whose coverage was not reached in simulations of data like these."""
+
+
+class SeparationWarning(PrefkinWarning):
+    """Answers without a single contradiction: how strong preferences are is not in the data."""
 
 
 class NoEdgeWarning(PrefkinWarning):

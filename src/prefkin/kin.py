@@ -7,7 +7,7 @@ alike, or nobody related. All else follows from the posterior: estimates, probab
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit
+from scipy.special import expit, gammaln
 from scipy.stats import gamma as gamma_law
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
@@ -25,15 +25,17 @@ from prefkin.active import ActiveSession
 from prefkin.blocks import Blocks, Prior, solved
 from prefkin.candidates import Candidates
 from prefkin.comparisons import FloatArray, IntArray, LabelArray, Rows, UserRows
-from prefkin.errors import CalibrationWarning, InvalidParameter
+from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
 from prefkin.likelihood import estimate_users, fit_preference
 from prefkin.model import Explanation, FoldedIn, PreferenceModel, generator, refuse_other_candidates
 from prefkin.model_file import write_model_file
+from prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.progress import for_each, in_one_order
 from prefkin.quadratics import Signed, Sites, expand
 from prefkin.referee import ALIKE, METRICS, Fitted, choose_metric, feature_scale, only
 from prefkin.seating import MOST_SEATED, find_blocks, fit_cloud, place, settle
 from prefkin.storage import label_from_json, label_to_json
+from prefkin.summary import Summary
 
 __all__ = ["PrefKin"]
 
@@ -41,6 +43,8 @@ CLEARLY = 1.0  # log evidence by which groups must beat "by degrees"
 CAUTION = 1.1  # on the radius; see benchmarks/coverage.py
 THIN = 2.0  # comparisons per feature below which radii were found too small
 CERTAIN = 0.07  # mean slope of the sigmoid below which answers are nearly certain
+SURE = 0.9  # membership below which a user's place is called uncertain
+CONFIDENT = 3.0  # median margin from which a fit without contradiction is worth a warning: 95 % sure and never wrong
 
 
 class PrefKin(PreferenceModel):
@@ -94,6 +98,7 @@ class PrefKin(PreferenceModel):
         """
         self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight)
+        _refuse_nothing(rows)
         sample = self._sample(len(rows))
         some = rows if len(sample) == len(rows) else only(rows, sample)
         metric, heat = choose_metric(some) if self.metric == "auto" else (self.metric, 1.0)
@@ -123,6 +128,7 @@ class PrefKin(PreferenceModel):
         self.own_theta_ = (
             estimate_users(replace(rows, rows=_divided(rows.rows, scale)), ridge=prior, n_jobs=self.n_jobs) / scale
         )
+        self._warn_of_separation()
         return self
 
     def _keep(self, fitted: Fitted) -> None:
@@ -242,6 +248,20 @@ class PrefKin(PreferenceModel):
             stacklevel=4,
         )
 
+    def _warn_of_separation(self) -> None:
+        """Say so when nobody ever contradicts the fit: then nothing limits how strong preferences are but the prior."""
+        users = self._users
+        owner = np.repeat(np.arange(len(users)), np.diff(users.starts))
+        margin = (2.0 * users.rows.y - 1.0) * np.einsum("ij,ij->i", users.rows.Z, self.theta_[owner])
+        told = (users.rows.weights > 0) & users.rows.Z.any(axis=1)
+        if told.sum() > users.dim and margin[told].min() > 0 and float(np.median(margin[told])) > CONFIDENT:
+            warnings.warn(
+                "every answer agrees with the fit, so that nothing tells how strong preferences are: their directions "
+                "stand, but probabilities near 0 and 1 rest on the prior; repeated or closer comparisons would tell",
+                SeparationWarning,
+                stacklevel=3,
+            )
+
     def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
         """Moderated margins zᵀθ / √(1 + π zᵀCz / 8): drawn towards 0 by doubt, so that probabilities are honest."""
         margin = np.empty(len(features))
@@ -250,24 +270,107 @@ class PrefKin(PreferenceModel):
             margin[mine] = self._fitted.margins(int(u), features[mine])
         return margin
 
+    def summary(self) -> Summary:
+        """How alike these people are, and how sure that is; `print` says it in words."""
+        check_is_fitted(self)
+        seats = np.argmax(self.membership_, axis=1)
+        last = self.membership_.shape[1] - 1
+        grouped = self.structure_ == "groups"
+        sizes = np.bincount(seats, minlength=last + 1)[:-1]
+        others = [1.0 - self._own_share(u) if grouped_with else 0.0 for u, grouped_with in self._leaning()]
+        return Summary(
+            self.structure_,
+            len(seats),
+            float(self._users.counts.sum()),
+            self._users.dim,
+            tuple(sorted((int(size) for size in sizes if size), reverse=True)) if grouped else (),
+            int((seats == last).sum()) if grouped else 0,
+            int((self.membership_.max(axis=1) < SURE).sum()) if grouped else None,
+            float(np.mean(others)),
+            None if len(seats) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
+        )
+
+    def _leaning(self) -> Iterator[tuple[int, bool]]:
+        """Every user, and whether there is anybody to lean on."""
+        return ((u, len(self.members(u)) > 1) for u in range(len(self._users)))
+
+    @in_one_order
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
-        """Why `other` counts for `user`, or not: the probability that they belong together."""
+        """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
+
+        `answers` and `prior` are the log odds of `user` sitting where `other` most likely sits, everybody else where
+        they are. Without groups, `answers` is about the two wanting exactly the same.
+        """
         u, v = self.position(user), self.position(other)
-        distance = float(np.linalg.norm(self.theta_[u] - self.theta_[v]))
         if u == v:
             return Explanation(True, 0.0, 0.5, f"{user!r} always uses its own comparisons.", probability=1.0)
+        blocks, scale = self._fitted.blocks, self._fitted.scale
         chance = float(self._togetherness(u)[v])
         joined = bool(chance > 0.5)
-        counts = f"{self._users.counts[u]:.4g} and {self._users.counts[v]:.4g} comparisons"
+        apart = self.theta_[u] - self.theta_[v]
+        distance = float(np.linalg.norm(apart))
+        error = _length_error(apart, difference_covariance(blocks, u, v) / np.outer(scale, scale))
+        estimates = f"their estimates are {distance:.3g} ± {error:.2g} apart"
         if self.structure_ == "groups":
-            verdict = "are taken to want the same" if joined else "are taken to want different things"
-            text = f"{user!r} and {other!r} {verdict}: probability {chance:.2g} of one group, from {counts}."
-        else:
+            odds = joining_odds(blocks, u, v)
+            answers, prior = odds.answers, odds.prior
+            turning = comparisons_to_turn(blocks, u, v, Signed.of_users(only(self._users, np.array([u])), scale))
+            verdict = "want the same" if joined else "want different things"
             text = (
-                f"no groups were found ({self.structure_}): {user!r} and {other!r} both lean on what all users have in "
-                f"common, each as far as their own {counts} leave open; their estimates are {distance:.3g} apart."
+                f"{user!r} and {other!r} are taken to {verdict}: probability {chance:.2g} of one group (log odds "
+                f"{odds.total:+.1f}: answers {answers:+.1f}, prior {prior:+.1f}), and {estimates}."
             )
-        return Explanation(joined, distance, chance - 0.5, text, probability=chance)
+            as_who = "as the likeliest others would" if joined else f"as the group of {other!r} would"
+            if np.isfinite(turning):
+                more = f"About {_about(turning)} more comparisons of {user!r}"
+                text += f" {more} like those so far, but answered {as_who}, would turn that round."
+        else:
+            answers, prior = equality_odds(blocks, u, v), 0.0
+            share, turning = self._own_share(u), self._rows_to_half(u)
+            text = (
+                f"No groups were found ({self.structure_}): both lean on what all users have in common, and "
+                f"{estimates} (log odds {answers:+.1f} for wanting exactly the same). Own answers decide {share:.0%} "
+                f"of the estimate of {user!r}"
+            )
+            text += f"; about {_about(turning)} more would make it half." if 0 < turning < np.inf else "."
+        return Explanation(
+            joined,
+            distance,
+            chance - 0.5,
+            text,
+            probability=chance,
+            distance_error=error,
+            answers=answers,
+            prior=prior,
+            turning_comparisons=turning,
+        )
+
+    def _own_share(self, position: int, copies: float = 1.0) -> float:
+        """How much of the estimate the user's own answers decide, had there been so many `copies` of them."""
+        blocks = self._fitted.blocks
+        variance = blocks.prior.alone if len(self.members(position)) == 1 else blocks.prior.within
+        return float((1.0 - blocks.users.one(position).shrink(copies * variance)).sum()) / self._users.dim
+
+    def _rows_to_half(self, position: int) -> float:
+        """More comparisons like those there are, until own answers decide half of the estimate; 0 if they do."""
+        if self._own_share(position) >= 0.5:
+            return 0.0
+        if self._own_share(position, 1e9) < 0.5:  # directions that such comparisons never touch
+            return np.inf
+        low, high = 1.0, 1e9
+        for _ in range(60):
+            middle = float(np.sqrt(low * high))
+            low, high = (low, middle) if self._own_share(position, middle) >= 0.5 else (middle, high)
+        return float((high - 1.0) * self._users.counts[position])
+
+    @in_one_order
+    def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
+        """What own answers, and everybody's, leave of the covariance before any answer, in scaled features."""
+        u, blocks = self.position(user), self._fitted.blocks
+        prior = blocks.prior.alone  # of somebody about whom, and about whose group, nothing is known
+        q = blocks.users.one(u)
+        own = np.eye(self._users.dim) - (q.V.T * (1.0 - q.shrink(prior))) @ q.V
+        return own, blocks.person(u).covariance() / prior
 
     # -- acting on it ------------------------------------------------------------------------------------------------
 
@@ -328,6 +431,7 @@ class PrefKin(PreferenceModel):
             "structure": self.structure_,
             "numbers": [blocks.prior.within, blocks.prior.between, blocks.prior.top, blocks.evidence],
             "heat": self._fitted.heat,
+            **self._named_features(),
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
         }
         arrays = {
@@ -361,6 +465,7 @@ class PrefKin(PreferenceModel):
         model.own_theta_, model.structure_ = arrays["own_theta"], about["structure"]
         model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
         model.n_features_in_ = users.dim
+        model._restore_features(about)
         return model
 
 
@@ -368,6 +473,31 @@ def _ball(C: FloatArray, level: float) -> float:
     """Radius of the ball around the mean that holds a normal vector with covariance C with probability `level`."""
     mean, variance = float(np.trace(C)), 2.0 * float((C * C).sum())
     return CAUTION * float(np.sqrt(gamma_law.ppf(level, mean**2 / variance, scale=variance / mean)))
+
+
+def _refuse_nothing(rows: UserRows) -> None:
+    """With no difference in any feature there is nothing to learn, not even how unsure to be."""
+    if not rows.rows.Z[rows.rows.weights > 0].any():
+        raise InvalidComparisons(
+            "all comparisons show the same features on both sides, so that they teach nothing; "
+            "check how the features were made"
+        )
+
+
+def _about(count: float) -> str:
+    """A count to two digits, in plain digits."""
+    return f"{float(f'{np.ceil(count):.2g}'):,.0f}"
+
+
+def _length_error(mean: FloatArray, C: FloatArray) -> float:
+    """Standard deviation of ‖x‖ for x ~ N(mean, C): ‖x‖² as a Gamma law with the same mean and variance."""
+    square = float(mean @ mean) + float(np.trace(C))
+    variance = 2.0 * float((C * C).sum()) + 4.0 * float(mean @ C @ mean)
+    if not variance > 1e-8 * square**2:  # then ‖x‖ hardly varies, and differences of large numbers would decide
+        return float(np.sqrt(variance / max(4.0 * square, 1e-300)))
+    shape = square**2 / variance
+    length = np.exp(gammaln(shape + 0.5) - gammaln(shape)) * np.sqrt(variance / square)
+    return float(np.sqrt(max(square - length**2, 0.0)))
 
 
 def _structure(chosen: Blocks, cloud: Blocks, are_groups: bool) -> str:

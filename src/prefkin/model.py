@@ -26,9 +26,11 @@ from prefkin.active import ActiveSession, session_state
 from prefkin.candidates import Candidates
 from prefkin.comparisons import Comparisons, FloatArray, IntArray, LabelArray, Rows, UserRows
 from prefkin.confidence import information_matrix
+from prefkin.directions import CoverageMap, coverage_map
 from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.policy import Policy, best_policy, greedy_policy
 from prefkin.progress import in_one_order
+from prefkin.summary import Summary
 
 MOST_PESSIMISM = 1e6
 
@@ -37,13 +39,22 @@ __all__ = ["Explanation", "FoldedIn", "PreferenceModel"]
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why two users are joined or not: numbers and one sentence."""
+    """Why two users are joined or not, and what would change that: numbers, and one or two sentences.
+
+    What a method does not know is NaN.
+    """
 
     joined: bool
     distance: float  # ‖θ̂_u − θ̂_v‖
     margin: float  # what the connection test has to spare; negative: what it lacks
     sentence: str
     probability: float = np.nan  # of belonging together, where the method has one
+    distance_error: float = np.nan  # standard error of the distance
+    answers: float = np.nan  # log odds by the answers: positive for belonging together
+    prior: float = np.nan  # log odds before the answers
+    turning_comparisons: float = np.nan  # about how many more of the user's comparisons would change the verdict
+    turning_threshold: float = np.nan  # the threshold at which it changes
+    turning_radii: float = np.nan  # the sum of radii at which it changes; negative: no radii would do
 
     def __str__(self) -> str:
         return self.sentence
@@ -68,6 +79,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     theta_: FloatArray  # (U, d)
     classes_: LabelArray  # (2,)
     n_features_in_: int
+    feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
     n_comparisons_: FloatArray  # (U,) N_u
     _users: UserRows
 
@@ -142,6 +154,40 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def score(self, X: ArrayLike, y: ArrayLike, users: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Share of answers predicted right."""
         return float(accuracy_score(y, self.predict(X, users=users), sample_weight=sample_weight))
+
+    def summary(self) -> Summary:
+        """How alike these people are; `print` says it in words."""
+        check_is_fitted(self)
+        members = [self.members(u) for u in range(len(self._users))]
+        sizes = [len(some) for some in members]
+        counts = self._users.counts
+        own = [counts[u] / max(float(counts[some].sum()), 1e-300) for u, some in enumerate(members)]
+        n = len(members)
+        structure = "unrelated" if max(sizes) == 1 else "one group" if min(sizes) == n else "neighbourhoods"
+        return Summary(
+            structure,
+            n,
+            float(counts.sum()),
+            self._users.dim,
+            tuple(sorted({tuple(some): len(some) for some in members if len(some) > 1}.values(), reverse=True)),
+            sum(size == 1 for size in sizes) if n > 1 else 0,
+            None,
+            float(1.0 - np.mean(own)),
+            None,
+        )
+
+    def coverage_map(self, user: Hashable, n: int = 5) -> CoverageMap:
+        """The `n` directions in which `user`'s preference is known least, in words; `print` shows a small table."""
+        own, pooled = self._doubt_left(user)
+        return coverage_map(user, own, pooled, self.feature_names_, n)
+
+    @in_one_order
+    def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
+        """What own rows, and all that are used, leave of the prior: (λ/κ) M⁻¹ of each, shape (d, d)."""
+        ridge, kappa = self._prior()
+        own = information_matrix(self._users.of(self.position(user)), ridge=ridge, kappa=kappa)
+        both = [ridge / kappa * np.linalg.inv(M) for M in (own, self.information(user))]
+        return (both[0] + both[0].T) / 2.0, (both[1] + both[1].T) / 2.0
 
     # -- acting on it ------------------------------------------------------------------------------------------------
 
@@ -223,6 +269,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
                 raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
             data, classes = Z, np.array([0, 1])
             validate_data(self, data.Z, skip_check_array=True)
+            self.feature_names_ = data.feature_names
         else:
             features = validate_data(self, Z, dtype=np.float64, ensure_all_finite=False)
             answers, classes = two_answers(y, type(self).__name__)
@@ -231,7 +278,21 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
                 weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
             owners = np.zeros(len(features), dtype=np.intp) if users is None else users
             data = Comparisons.from_arrays(features, answers, owners, weights=weights)
+            given = getattr(self, "feature_names_in_", None)  # scikit-learn's, when Z was a frame
+            self.feature_names_ = None if given is None else tuple(str(name) for name in given)
         return data.by_user(), classes
+
+    def _named_features(self) -> dict[str, Any]:
+        """Feature names for a model file; `checked` ones came from a frame and are compared with later frames."""
+        return {"feature_names": self.feature_names_, "feature_names_checked": hasattr(self, "feature_names_in_")}
+
+    def _restore_features(self, about: dict[str, Any]) -> None:
+        """Take names out of what a model file says; files written before there were names have none."""
+        names = about.pop("feature_names", None)
+        checked = about.pop("feature_names_checked", False)
+        self.feature_names_ = None if names is None else tuple(names)
+        if names is not None and checked:
+            self.feature_names_in_ = np.array(names, dtype=object)
 
     def position(self, user: Hashable) -> int:
         """Where `user` stands in `users_` and the arrays beside it."""

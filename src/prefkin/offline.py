@@ -173,13 +173,25 @@ class OffC2PL(PreferenceModel):
         radii = f"radii {graph.radius[u]:.3g} and {graph.radius[v]:.3g}"
         total = f"distance {distance:.3g} plus {radii} make {distance + allowance:.3g}"
         numbers = f"{total}, {'below' if joined else 'not below'} the threshold {graph.gamma[u]:.3g}"
+        needed = distance + allowance
         if joined:
             verdict = f"{user!r} uses the comparisons of {other!r}: {numbers}."
+            verdict += f" A threshold of {needed:.3g} or less would undo that."
         elif not (graph.enough[u] and graph.enough[v]):
             verdict = f"{user!r} does not use {other!r}: too few comparisons for the item-regularity assumption."
         else:
             verdict = f"{user!r} does not use the comparisons of {other!r}: {numbers}."
-        return Explanation(joined, distance, margin, verdict)
+            verdict += f" A threshold above {needed:.3g} would join them"
+            room = (graph.gamma[u] - distance) / graph.alpha
+            verdict += f", or radii that sum up to less than {room:.3g}." if room > 0 else "; no smaller radii would."
+        return Explanation(
+            joined,
+            distance,
+            margin,
+            verdict,
+            turning_threshold=needed,
+            turning_radii=float((graph.gamma[u] - distance) / graph.alpha),
+        )
 
     @in_one_order
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
@@ -269,6 +281,7 @@ class OffC2PL(PreferenceModel):
         }
         about["coverage"] = asdict(self.coverage) if isinstance(self.coverage, ItemRegularity) else "measured"
         about["classes"] = [label_to_json(label) for label in self.classes_]
+        about |= self._named_features()
         arrays = {
             "own_theta": self.own_theta_,
             "radius": self.radius_,
@@ -288,7 +301,8 @@ class OffC2PL(PreferenceModel):
         classes = np.array([label_from_json(label) for label in about.pop("classes")])
         if isinstance(about["coverage"], dict):
             about["coverage"] = ItemRegularity(**about["coverage"])
-        model = cls(**about)
+        model = cls(**{name: about[name] for name in cls._get_param_names() if name in about})
+        model._restore_features(about)
         rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
         model._users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
         model._graph = Graph(arrays["own_theta"], arrays["radius"], arrays["gamma"], model.alpha, arrays["enough"])

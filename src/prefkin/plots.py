@@ -8,16 +8,31 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from prefkin.comparisons import FloatArray
+from prefkin.comparisons import FloatArray, IntArray
+from prefkin.directions import feature_name
 from prefkin.errors import InvalidParameter
-from prefkin.metrics import HeldOut
+from prefkin.kin import PrefKin
+from prefkin.metrics import HeldOut, Reliability
 from prefkin.model import PreferenceModel
 
-__all__ = ["as_png", "plot_eigenvalues", "plot_estimates", "plot_held_out", "plot_users"]
+__all__ = [
+    "as_png",
+    "plot_coverage",
+    "plot_eigenvalues",
+    "plot_estimates",
+    "plot_held_out",
+    "plot_reliability",
+    "plot_users",
+]
 
 OWN, POOLED, MUTED = "#c2593f", "#2f6f8f", "#9a9a9a"
+COLOURS = ("#2f6f8f", "#c2593f", "#5b8c3a", "#8a5a9e", "#c99a2e", "#3aa39b", "#b0527a", "#6b6f3f", "#4f63b5", "#7d5a44")
 MOST_FEATURES = 20
+MOST_NAMES = 60
+MOST_IN_LEGEND = 10
 MOST_LINES = 5000
 
 
@@ -46,34 +61,142 @@ def as_png(ax: Any) -> bytes:
 
 
 def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
-    """A map of the users: near each other when their own estimates are, a line where comparisons are shared.
+    """A map of the users: where their estimates are, which group they are in, and how far either is in doubt.
 
-    Distances are those of the two directions in which estimates differ most, so lines decide, not positions.
+    Colours are groups (squares stand alone), faint where membership is in doubt. Up to 60 users have names, an ellipse
+    that holds their preference with probability one half (as far as two directions show it), and a thin line to what
+    their own answers say; with more users one typical ellipse is drawn per group. Models without a posterior show who
+    shares comparisons by lines instead.
     """
-    ax = _axes(ax, (7.0, 6.0))
+    ax = _axes(ax, (7.5, 6.5))
+    axes = _plane(model)
+    place, own = model.theta_ @ axes, model.own_theta_ @ axes
+    group, sure = _groups(model)
+    few, kin = len(place) <= MOST_NAMES, model if isinstance(model, PrefKin) else None
+    if kin is None:
+        _draw_links(ax, model, place)
+    elif few:
+        ax.plot(*np.stack([own, place]).transpose(2, 0, 1), color=MUTED, linewidth=0.6, alpha=0.6, zorder=1)
+        ax.scatter(*own.T, s=8, color=MUTED, zorder=1, label="by own answers only")
+    size = 55.0 if few else float(np.clip(6000 / len(place), 6, 40))
+    for k in range(-1, int(group.max()) + 1):
+        mine = np.flatnonzero(group == k)
+        if mine.size == 0:
+            continue
+        colour = MUTED if k < 0 else COLOURS[k % len(COLOURS)]
+        name = "stands alone" if k < 0 else "everybody" if len(mine) == len(place) else f"group {k + 1}"
+        ax.scatter(
+            *place[mine].T,
+            s=size,
+            color=colour,
+            alpha=0.15 + 0.85 * sure[mine] ** 2,
+            marker="s" if k < 0 else "o",
+            linewidths=0,
+            zorder=3,
+            label=f"{name} ({mine.size})" if k < MOST_IN_LEGEND else None,
+        )
+        if kin is not None:
+            for u in mine if few else [_typical(kin, mine)]:
+                _draw_ellipse(ax, kin, int(u), place[u], axes, colour, 0.06 if few else 0.25)
+    if few:
+        for label, point in zip(model.users_.tolist(), place if kin is None else own, strict=True):
+            ax.annotate(str(label), point, xytext=(3, 2), textcoords="offset points", fontsize=7, color="#555555")
+    ax.set(xticks=[], yticks=[], xlabel="what users disagree on most", ylabel="second most")
+    found = model.summary()
+    doubted = "" if found.uncertain is None else f", {found.uncertain} uncertain"
+    ax.set_title(f"{len(place)} users: {found.structure}{doubted}", loc="left")
+    ax.legend(frameon=False, fontsize=8, markerscale=1.0 if few else 2.0)
+    return ax
+
+
+def _plane(model: PreferenceModel) -> FloatArray:
+    """The two directions in which the estimates differ most; those of own estimates, should all others be equal."""
+    for estimates in (model.theta_, model.own_theta_):
+        _, size, axes = np.linalg.svd(estimates - estimates.mean(axis=0), full_matrices=False)
+        if size[0] > 1e-9:
+            break
+    plane = np.zeros((axes.shape[1], 2))
+    plane[:, : min(2, len(axes))] = axes[:2].T
+    largest = plane[np.argmax(np.abs(plane), axis=0), [0, 1]]
+    return plane * np.where(largest < 0, -1.0, 1.0)
+
+
+def _groups(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
+    """A group for each user, −1 for who stands alone, and how sure that is; groups are numbered by size."""
+    n_users = len(model.users_)
+    if isinstance(model, PrefKin):
+        group, sure = np.argmax(model.membership_, axis=1), model.membership_.max(axis=1)
+        group = np.where(group == model.membership_.shape[1] - 1, -1, group)
+    else:
+        pairs = np.array([(u, v) for u in range(n_users) for v in model.members(u).tolist()])
+        links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n_users, n_users))
+        group = connected_components(links, directed=False)[1]
+        group, sure = np.where(np.bincount(group)[group] == 1, -1, group), np.ones(n_users)
+    if group.max() < 0:
+        return group, sure
+    order = np.argsort(-np.bincount(group[group >= 0]), kind="stable")
+    return np.where(group < 0, -1, np.argsort(order)[np.maximum(group, 0)]), sure
+
+
+def _typical(model: PrefKin, users: IntArray) -> int:
+    """The user with the median uncertainty among some of a group."""
+    some = users[np.unique(np.linspace(0, len(users) - 1, min(len(users), 9)).astype(int))]
+    doubt = [np.trace(model.covariance(model.users_.tolist()[u])) for u in some]
+    return int(some[np.argsort(doubt)[len(some) // 2]])
+
+
+def _draw_ellipse(
+    ax: Any, model: PrefKin, user: int, point: FloatArray, axes: FloatArray, colour: str, alpha: float
+) -> None:
+    from matplotlib.patches import Ellipse
+
+    spread, turn = np.linalg.eigh(axes.T @ model.covariance(model.users_.tolist()[user]) @ axes)
+    across, along = 2.0 * np.sqrt(2.0 * np.log(2.0) * np.maximum(spread, 0.0))  # half of a plane normal law
+    angle = float(np.degrees(np.arctan2(turn[1, 1], turn[0, 1])))
+    ax.add_patch(Ellipse(tuple(point), along, across, angle=angle, color=colour, alpha=alpha, linewidth=0, zorder=0))
+
+
+def _draw_links(ax: Any, model: PreferenceModel, place: FloatArray) -> None:
     from matplotlib.collections import LineCollection
 
-    centred = model.own_theta_ - model.own_theta_.mean(axis=0)
-    left, size, _ = np.linalg.svd(centred, full_matrices=False)
-    place = np.zeros((len(centred), 2))
-    place[:, : min(2, len(size))] = (left * size)[:, :2]
-    linked = getattr(model, "structure_", "groups") == "groups"  # by degrees everybody leans on everybody
-    everyone = range(len(place) if linked else 0)
-    pairs = {(min(u, v), max(u, v)) for u in everyone for v in model.members(u).tolist() if u != v}
+    pairs = {(min(u, v), max(u, v)) for u in range(len(place)) for v in model.members(u).tolist() if u != v}
     shown = sorted(pairs)[:: 1 + len(pairs) // MOST_LINES]
-    ax.add_collection(LineCollection([place[list(pair)] for pair in shown], colors=POOLED, alpha=0.25, zorder=1))
-    joined = {u for pair in pairs for u in pair}
-    alone = np.array([linked and u not in joined for u in range(len(place))])
-    ax.scatter(*place[~alone].T, s=60, color=POOLED, zorder=2, label="shares comparisons with others")
-    if alone.any():
-        ax.scatter(*place[alone].T, s=60, color=OWN, marker="s", zorder=2, label="stands alone")
-    if len(place) <= 60:
-        for label, (x, y) in zip(model.users_.tolist(), place, strict=True):
-            ax.annotate(str(label), (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
-    ax.set(xticks=[], yticks=[], xlabel="what users disagree on most", ylabel="second most")
-    found = f"{len(pairs)} shared pairs, {alone.sum()} alone" if linked else str(getattr(model, "structure_", ""))
-    ax.set_title(f"{len(place)} users: {found}", loc="left")
+    ax.add_collection(LineCollection([place[list(pair)] for pair in shown], colors=MUTED, alpha=0.25, zorder=1))
+
+
+def plot_coverage(model: PreferenceModel, user: Hashable, n: int = 10, ax: Any = None) -> Any:
+    """The directions in which a user is known least: doubt left after own answers, and with everybody's."""
+    known = model.coverage_map(user, n)
+    ax = _axes(ax, (7.0, 1.6 + 0.34 * len(known.directions)))
+    height = np.arange(len(known.directions))[::-1]
+    own = np.array([direction.own_doubt for direction in known.directions])
+    pooled = np.array([direction.doubt for direction in known.directions])
+    ax.hlines(height, pooled, own, color=MUTED, linewidth=1.5)
+    ax.scatter(own, height, color=OWN, zorder=2, label="own answers only")
+    ax.scatter(pooled, height, color=POOLED, zorder=2, label="with others")
+    ax.axvline(known.strongest, color=MUTED, linewidth=0.8, linestyle="--", label="best-known direction")
+    ax.set_yticks(height, [direction.name for direction in known.directions])
+    ax.set(xlabel="doubt left (1: as before any answer)", xlim=(0.0, max(1.05, own.max() * 1.05, pooled.max() * 1.05)))
+    ax.set_title(f"what is known least about {user}", loc="left")
     ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def plot_reliability(results: Mapping[str, Reliability] | Reliability, ax: Any = None) -> Any:
+    """Promised against observed shares of held-out answers, with 95 % intervals; below, the answers of the first."""
+    named = {"held-out answers": results} if isinstance(results, Reliability) else results
+    ax = _axes(ax, (6.0, 5.6))
+    ax.plot([0.5, 1.0], [0.5, 1.0], color=MUTED, linewidth=1, linestyle="--")
+    for k, (name, result) in enumerate(named.items()):
+        error = [result.observed - result.low, result.high - result.observed]
+        look = {"color": COLOURS[k % len(COLOURS)], "fmt": "o-", "markersize": 5, "linewidth": 1}
+        ax.errorbar(result.predicted, result.observed, error, label=f"{name}: off by {result.gap:.1%}", **look)
+    first = next(iter(named.values()))
+    for x, count in zip(first.predicted, first.counts, strict=True):
+        ax.text(x, 0.01, f"{count:,.0f}", transform=ax.get_xaxis_transform(), ha="center", fontsize=7, color=MUTED)
+    ax.set(xlabel="probability promised to the likelier answer", ylabel="how often it was given", xlim=(0.49, 1.01))
+    ax.set_title("do held-out predictions keep their promise?", loc="left")
+    ax.legend(frameon=False, fontsize=8, loc="upper left")
     return ax
 
 
@@ -99,7 +222,7 @@ def plot_estimates(
     u = model.position(user)
     own, pooled = model.own_theta_[u], model.theta_[u]
     shown = np.sort(np.argsort(-np.abs(pooled - own), kind="stable")[:MOST_FEATURES])
-    names = [feature_names[i] if feature_names else f"feature {i}" for i in shown]
+    names = [feature_name(feature_names or model.feature_names_, int(i)) for i in shown]
     ax = _axes(ax, (7.0, 1.5 + 0.28 * len(shown)))
     height = np.arange(len(shown))[::-1]
     ax.axvline(0.0, color=MUTED, linewidth=0.8)

@@ -51,9 +51,10 @@ class Signed:
     @classmethod
     def of_users(cls, users: UserRows, scale: FloatArray | float = 1.0) -> Signed:
         """With features divided by `scale`."""
-        Z, y, weights = users.rows
         kind = np.float32 if users.dim >= SINGLE_FROM else np.float64
-        return cls(((2.0 * y - 1.0)[:, None] * (Z / scale)).astype(kind, copy=False), weights, users.starts)
+        X = users.rows.signed()
+        X /= scale
+        return cls(X.astype(kind, copy=False), users.rows.weights, users.starts)
 
     def __len__(self) -> int:
         return len(self.starts) - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,16 @@ def column_map(pairs: list[str]) -> dict[str, str]:
     return mapping
 
 
-def comparisons_from(file: Path, mapping: list[str], items: Path | None, drop: list[str]) -> Comparisons:
-    """Read a comparisons file and say what was left out."""
+def comparisons_from(
+    file: Path, mapping: list[str], items: Path | None, drop: list[str], names: str | None = None
+) -> Comparisons:
+    """Read a comparisons file, name its features, and say what was left out."""
     data = read_comparisons(file, column_map(mapping), items=items, drop=tuple(drop))
+    if names is not None:
+        given = tuple(name.strip() for name in names.split(","))
+        if len(given) != data.dim:
+            raise InvalidParameter(f"--names gives {len(given)} names for {data.dim} features; give one for each")
+        data = replace(data, feature_names=given)
     for reason, count in data.dropped.items():
         err.print(f"note: left out {count} rows ({reason})")
     return data

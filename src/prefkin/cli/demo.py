@@ -17,9 +17,24 @@ from prefkin.cli.console import out, table, working, write_folder
 from prefkin.comparisons import FloatArray
 from prefkin.errors import NoEdgeWarning
 from prefkin.kin import PrefKin
-from prefkin.metrics import HeldOut, held_out, pair_precision_recall, suboptimality_gap
+from prefkin.metrics import (
+    HeldOut,
+    given_probabilities,
+    held_out,
+    pair_precision_recall,
+    reliability,
+    suboptimality_gap,
+)
 from prefkin.offline import OffC2PL
-from prefkin.plots import as_png, plot_eigenvalues, plot_estimates, plot_held_out, plot_users
+from prefkin.plots import (
+    as_png,
+    plot_coverage,
+    plot_eigenvalues,
+    plot_estimates,
+    plot_held_out,
+    plot_reliability,
+    plot_users,
+)
 from prefkin.queries import Question
 from prefkin.synthetic import DEMO_FEATURES, DEMO_TASTES, Population, demo_population
 
@@ -47,7 +62,9 @@ def demo(
         }
     _who_is_pooled(kin, people)
     results = {name: held_out(model, people.held_out) for name, model in models.items()}
+    promises = {name: reliability(given_probabilities(model, people.held_out)) for name, model in models.items()}
     _what_it_bought(results)
+    out.print(f"PrefKin's probabilities: {promises['PrefKin']}.")
     _what_theory_says(people)
     _recommendation(kin, stories)
     session = _next_questions(kin, people, stories, seed)
@@ -56,7 +73,9 @@ def demo(
         "stories.csv": _stories(stories),
         "users.png": as_png(plot_users(kin)),
         "held_out.png": as_png(plot_held_out(results)),
-        "estimates.png": as_png(plot_estimates(kin, READER, DEMO_FEATURES)),
+        "estimates.png": as_png(plot_estimates(kin, READER)),
+        "coverage.png": as_png(plot_coverage(kin, READER)),
+        "reliability.png": as_png(plot_reliability(promises)),
         "eigenvalues.png": as_png(plot_eigenvalues(*session.eigenvalues)),
     }
     write_folder(out_dir, contents)
@@ -70,10 +89,7 @@ def _title(text: str) -> None:
 
 def _who_is_pooled(kin: PrefKin, people: Population) -> None:
     _title("2. Who wants the same?")
-    out.print(
-        f"Evidence says: {kin.structure_}. (Log evidence of groups over differing by degrees: "
-        f"{kin.evidence_['groups'] - kin.evidence_['by degrees']:+.0f}.)"
-    )
+    out.print(str(kin.summary()))
     members = [kin.members(u) for u in range(len(kin.users_))]
     names, tastes = kin.users_, list(DEMO_TASTES)
     for t, taste in enumerate(tastes):
@@ -144,6 +160,7 @@ def _recommendation(kin: PrefKin, stories: Candidates) -> None:
 def _next_questions(kin: PrefKin, people: Population, stories: Candidates, seed: int) -> ActiveSession:
     _title(f"6. The next questions for {READER}")
     first = kin.session(READER, stories)
+    out.print(f"{kin.coverage_map(READER, 3)}\n{str(first.forecast()).capitalize()}.")
     gaps, doubts = {}, {}
     for rule in ("posterior", "random"):
         lost, left = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,6 @@ from prefkin.model_file import MODEL_FILE
 from prefkin.offline import OffC2PL
 
 QUESTIONS_SHOWN = 20
-SAYING = {
-    "by degrees": "they differ by degrees: no groups; each leans on what all share, as far as own answers leave open",
-    "one group": "they want the same, as far as these answers tell: everybody's comparisons are used for everybody",
-    "unrelated": "they have little in common: each estimate rests on the user's own comparisons",
-}
 PAIRS_CONSIDERED = 2000
 
 
@@ -36,6 +32,7 @@ def fit(
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
     items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
     drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
+    names: str | None = typer.Option(None, help="Names of the features, separated by commas."),
     gamma: str | None = typer.Option(
         None, help="Use the paper's algorithm with this threshold: a number, under, over, or auto."
     ),
@@ -69,7 +66,7 @@ def fit(
             delta=delta,
             coverage="measured" if regularity is None else _regularity(regularity),
         )
-    data = comparisons_from(file, mapping, items, drop)
+    data = comparisons_from(file, mapping, items, drop, names)
     with working():
         result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit
         model.fit(data)
@@ -77,9 +74,12 @@ def fit(
     facts = summary(model)
     if result is not None:
         facts["comparison"] = print_comparison(result)
+        kept = result.reliability()
+        out.print(f"PrefKin's probabilities: {kept}")
+        facts["reliability"] = {name: values.tolist() for name, values in asdict(kept).items()}
     contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
     if pictures:
-        contents |= _pictures(model, data)
+        contents |= _pictures(model, data, result)
     write_folder(out_dir, contents)
     out.print(f"\nwritten to {out_dir}: {', '.join(contents)}")
 
@@ -108,14 +108,21 @@ def print_comparison(result: Comparison) -> list[dict[str, Any]]:
 def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
     """The fit in plain numbers, one entry per user."""
     members = [model.neighbours(user).tolist() for user in model.users_.tolist()]
-    about = {"structure": model.structure_} if isinstance(model, PrefKin) else {"gamma": [str(g) for g in model.gamma_]}
+    found = model.summary()
+    about = {} if isinstance(model, PrefKin) else {"gamma": [str(g) for g in model.gamma_]}
     return {
         "method": type(model).__name__,
+        "structure": found.structure,
         **about,
-        "users": len(model.users_),
-        "features": model.n_features_in_,
-        "comparisons": float(model.n_comparisons_.sum()),
+        "users": found.n_users,
+        "features": found.n_features,
+        "feature_names": model.feature_names_,
+        "comparisons": found.n_comparisons,
+        "group_sizes": found.sizes,
         "alone": sum(len(m) == 1 for m in members),
+        "uncertain": found.uncertain,
+        "from_others": found.from_others,
+        "log_evidence_of_groups": found.evidence if found.evidence is None or np.isfinite(found.evidence) else None,
         "per_user": [
             {
                 "user": str(user),
@@ -137,17 +144,11 @@ def print_summary(model: OffC2PL | PrefKin) -> None:
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for person in people:
         groups.setdefault(tuple(sorted([person["user"], *person["neighbours"]])), []).append(person)
-    shared = [person for person in people if person["neighbours"]]
-    out.print(
-        f"{facts['users']} users, {facts['comparisons']:,.0f} comparisons, {facts['features']} features: "
-        f"{len(shared)} share comparisons, {facts['alone']} stand alone",
-        style="bold",
-    )
-    if isinstance(model, PrefKin) and model.structure_ != "groups":
-        out.print(SAYING[model.structure_])
-        return
-    if not shared:
-        out.print("each user's estimate rests on their own comparisons alone")
+    first, *rest = str(model.summary()).splitlines()
+    out.print(first, style="bold")
+    for line in rest:
+        out.print(line)
+    if facts["structure"] == "unrelated" or (isinstance(model, PrefKin) and model.structure_ != "groups"):
         return
     grid = table("neighbourhood", "used by", "comparisons", "own", "moved", title="\nlargest neighbourhoods")
     for names, owners in sorted(groups.items(), key=lambda entry: -len(entry[0]))[:8]:
@@ -174,13 +175,20 @@ def logged_pairs(data: Comparisons) -> Candidates:
     return Candidates(np.stack([differences, np.zeros_like(differences)], axis=1))
 
 
-def _pictures(model: OffC2PL | PrefKin, data: Comparisons) -> dict[str, bytes]:
+def _pictures(model: OffC2PL | PrefKin, data: Comparisons, result: Comparison | None) -> dict[str, bytes]:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         err.print("note: no pictures, matplotlib is not installed (pip install 'prefkin[plots]')")
         return {}
-    from prefkin.plots import as_png, plot_eigenvalues, plot_estimates, plot_users
+    from prefkin.plots import (
+        as_png,
+        plot_coverage,
+        plot_eigenvalues,
+        plot_estimates,
+        plot_reliability,
+        plot_users,
+    )
 
     moved = np.linalg.norm(model.theta_ - model.own_theta_, axis=1)
     u = int(np.argmax(moved)) if moved.any() else int(np.argmax(model.radius_))
@@ -191,11 +199,15 @@ def _pictures(model: OffC2PL | PrefKin, data: Comparisons) -> dict[str, bytes]:
         z = session.difference(question)
         after += np.outer(z, z)
     before, _ = session.eigenvalues
-    return {
+    drawn = {
         "users.png": as_png(plot_users(model)),
-        "estimates.png": as_png(plot_estimates(model, user, data.feature_names)),
+        "estimates.png": as_png(plot_estimates(model, user)),
+        "coverage.png": as_png(plot_coverage(model, user)),
         "eigenvalues.png": as_png(plot_eigenvalues(before, eigvalsh(after))),
     }
+    if result is not None:
+        drawn["reliability.png"] = as_png(plot_reliability({"PrefKin": result.reliability()}))
+    return drawn
 
 
 def _model_bytes(model: OffC2PL | PrefKin) -> bytes:
