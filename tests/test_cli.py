@@ -73,6 +73,13 @@ def test_fit_takes_the_papers_parameters(folder):
     assert "nobody is connected: the threshold 1 is used up by the radii" in done.stderr
     assert "each user's estimate rests on their own comparisons" in done.stdout
     assert prefkin.load(folder / "lit").get_params()["alpha"] == 2.0
+    practical = prefkin_says(
+        "fit", "votes.csv", "--out", "practical", "--gamma", "1.5", "--ridge", "auto", "--radius", "calibrated",
+        "--distance", "information", "--no-pictures", cwd=folder,
+    )  # fmt: skip
+    assert practical.returncode == 0
+    kept = prefkin.load(folder / "practical")
+    assert (kept.ridge, kept.radius, kept.distance) == ("auto", "calibrated", "information")
     regular = prefkin_says(
         "fit",
         "votes.csv",
@@ -161,6 +168,9 @@ def test_demo_tells_its_story_with_pictures(tmp_path):
             "alpha must be a finite number of at least 1; got 0",
         ),
         (["fit", "votes.csv", "--out", "x", "--gamma", "1", "--regularity", "1,2"], "--regularity takes"),
+        (["fit", "votes.csv", "--out", "x", "--gamma", "1", "--ridge", "x"], "--ridge takes a number or auto; got 'x'"),
+        (["fit", "votes.csv", "--out", "x", "--gamma", "1", "--radius", "x"], "radius must be 'theory' or"),
+        (["fit", "votes.csv", "--out", "x", "--ridge", "auto"], "belong to the paper's algorithm; add --gamma"),
         (["fit", "votes.csv", "--out", "x", "--alpha", "2"], "belong to the paper's algorithm; add --gamma"),
         (["fit", "votes.csv", "--out", "x", "--names", "a,b"], "--names gives 2 names for 3 features"),
         (["fit", "votes.csv", "--out", "x", "--drop", "odd"], "drop must be among ties, missing; got 'odd'"),

@@ -10,35 +10,36 @@ The files in the order data flows through them:
 6. files         tables and files in
 7. likelihood    Bradley-Terry-Luce estimate of one preference
 8. confidence    information, confidence width, coverage
-9. directions    in which directions a preference is known, in words
-10. graph        who may be pooled with whom
-11. pooling      a neighbourhood's rows → one sharper estimate
-12. gamma        choosing the threshold
-13. quadratics   each user's log-likelihood as a quadratic
-14. blocks       a mixture prior over users: evidence and posterior
-15. seating      the search for who sits with whom
-16. odds         what speaks for and against two users belonging together
-17. referee      what held-out answers decide
-18. policy       the pessimistic value and its best policy
-19. queries      which pair to ask about next
-20. forecast     how many more answers, and when to stop
-21. active       a conversation with one user (Algorithm 2)
-22. summary      how alike these people are, in words
-23. model        what every fitted model offers
-24. model_file   models on disk
-25. first_edge   why nobody was connected, and what it would take
-26. offline      Off-C²PL (Algorithm 1)
-27. kin          PrefKin: evidence decides who is pooled, and how much
-28. baselines    what PrefKin has to beat, tuned
-29. loading      saved models back into memory
-30. synthetic    data with known truth
-31. audit        what is wrong or thin in the data, before any fit
-32. metrics      how good an estimate, a graph or a policy is
-33. theory       the paper's bounds, as numbers
-34. compare      held-out performance of every method on one's own data
-35. embedding    texts → features
-36. plots        pictures
-37. cli          the command line
+9. posterior     what one user's answers leave open
+10. directions   in which directions a preference is known, in words
+11. graph        who may be pooled with whom
+12. pooling      a neighbourhood's rows → one sharper estimate
+13. gamma        choosing the threshold
+14. quadratics   each user's log-likelihood as a quadratic
+15. blocks       a mixture prior over users: evidence and posterior
+16. seating      the search for who sits with whom
+17. odds         what speaks for and against two users belonging together
+18. referee      what held-out answers decide
+19. policy       the pessimistic value and its best policy
+20. queries      which pair to ask about next
+21. forecast     how many more answers, and when to stop
+22. active       a conversation with one user (Algorithm 2)
+23. summary      how alike these people are, in words
+24. model        what every fitted model offers
+25. model_file   models on disk
+26. first_edge   why nobody was connected, and what it would take
+27. offline      Off-C²PL (Algorithm 1)
+28. kin          PrefKin: evidence decides who is pooled, and how much
+29. baselines    what PrefKin has to beat, tuned
+30. loading      saved models back into memory
+31. synthetic    data with known truth
+32. audit        what is wrong or thin in the data, before any fit
+33. metrics      how good an estimate, a graph or a policy is
+34. theory       the paper's bounds, as numbers
+35. compare      held-out performance of every method on one's own data
+36. embedding    texts → features
+37. plots        pictures
+38. cli          the command line
 """
 
 from prefkin.active import ActiveSession

@@ -24,17 +24,15 @@ from sklearn.cluster import KMeans
 from prefkin.comparisons import FloatArray, IntArray, Rows, UserRows
 from prefkin.confidence import confidence_width, information_matrix
 from prefkin.errors import InvalidParameter
-from prefkin.gamma import content_folds, split_rows
+from prefkin.gamma import FOLDS, RIDGES, content_folds, split_rows
 from prefkin.likelihood import estimate_users, fit_preference, log_loss
 from prefkin.model import Explanation, FoldedIn, PreferenceModel
 from prefkin.progress import for_each
 
 __all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pooled"]
 
-RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 PULLS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, np.inf)
 HEATS = np.geomspace(0.4, 1.6, 13)
-FOLDS = 3
 
 
 def per_user() -> GroupShrinkage:

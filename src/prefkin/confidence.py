@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from scipy.integrate import quad
 from scipy.linalg import eigh
+from scipy.stats import gamma as gamma_law
 
 from prefkin.comparisons import FloatArray, Rows, UserRows
 from prefkin.errors import InvalidParameter
@@ -24,6 +25,7 @@ __all__ = [
     "Coverage",
     "ItemRegularity",
     "Measured",
+    "ball_radius",
     "confidence_width",
     "information_matrix",
     "least_eigenvalue",
@@ -45,6 +47,18 @@ def confidence_width(n: float, dim: int, *, ridge: float, kappa: float, failure:
     """
     noise = 2.0 * np.sqrt(dim * np.log1p(4.0 * kappa * n / (ridge * dim)) + 2.0 * np.log(1.0 / failure))
     return float((np.sqrt(ridge * kappa) + noise) / kappa)
+
+
+def ball_radius(mean: float, square: float, level: float) -> float:
+    """Radius that a random vector's length stays below with probability `level`.
+
+    Its squared length has this `mean` and variance 2 · `square`; a Gamma law with both stands in for it. For a centred
+    normal vector with covariance C they are tr C and tr C².
+
+    >>> round(ball_radius(1.0, 1.0, 0.95), 3)              # one standard normal number
+    1.96
+    """
+    return float(np.sqrt(gamma_law.ppf(level, mean**2 / (2.0 * square), scale=2.0 * square / mean)))
 
 
 def information_matrix(rows: Rows, *, ridge: float, kappa: float) -> FloatArray:

@@ -21,12 +21,15 @@ def what_an_edge_takes(
     coverage: Coverage,
     *,
     gamma: float | str,
-    width: Callable[[float], float],
+    width: Callable[[float], float] | None,
     ridge: float,
     kappa: float,
     delta: float,
 ) -> str:
-    """One sentence or two about a graph without edges; `width(n)` is the confidence width after n comparisons."""
+    """One sentence or two about a graph without edges; `width(n)` is the paper's confidence width after n comparisons.
+
+    None for `width` when radii or distances are not the paper's: how they fall with n is then not said.
+    """
     now = f"(now {np.median(users.counts):.3g})"
     pair = graph.first_edge()
     if pair is None:
@@ -44,6 +47,11 @@ def what_an_edge_takes(
             f"gamma above {distance + allowance:.3g} would join {one!r} and {other!r}, the nearest pair"
         )
     threshold = float(graph.gamma.max())
+    if graph.beliefs is not None:
+        return (
+            f"nobody is connected: gamma above {distance:.3g} would join {one!r} and {other!r}, the nearest pair "
+            f"(now {threshold:.3g}); gamma='auto' chooses by held-out answers instead"
+        )
     if isinstance(gamma, str) and threshold == 0:
         reason = f"gamma={gamma!r} found no two users who certainly differ, so it set every threshold to 0"
         threshold = max(float(graph.distances(user).max()) for user in range(len(graph)))
@@ -55,14 +63,27 @@ def what_an_edge_takes(
         if target > 0
         else f"or estimates nearer to each other than now ({distance:.3g} apart, which no radius makes up for)"
     )
-    start, rate = coverage.growth(users, ridge=ridge, kappa=kappa)
-    count = comparisons_for_an_edge(threshold / (2 * graph.alpha), width, start, rate)
-    many = f"about {count:.2g}" if np.isfinite(count) else f"more than {MOST_COMPARISONS:.0e}"
+    needs = f"needs gamma above {distance + allowance:.3g}, {radii}"
+    if width is not None:
+        needs += f", or {_many(coverage, users, threshold / (2 * graph.alpha), width, ridge, kappa)} {now}"
     return (
-        f"nobody is connected: {reason}. A first edge, between {one!r} and {other!r}, needs gamma above "
-        f"{distance + allowance:.3g}, {radii}, or {many} comparisons per user {now}; "
+        f"nobody is connected: {reason}. A first edge, between {one!r} and {other!r}, {needs}; "
         "gamma='auto' chooses by held-out answers instead"
     )
+
+
+def _many(
+    coverage: Coverage,
+    users: UserRows,
+    radius: float,
+    width: Callable[[float], float],
+    ridge: float,
+    kappa: float,
+) -> str:
+    start, rate = coverage.growth(users, ridge=ridge, kappa=kappa)
+    count = comparisons_for_an_edge(radius, width, start, rate)
+    many = f"about {count:.2g}" if np.isfinite(count) else f"more than {MOST_COMPARISONS:.0e}"
+    return f"{many} comparisons per user"
 
 
 def comparisons_for_an_edge(radius: float, width: Callable[[float], float], start: float, rate: float) -> float:

@@ -1,4 +1,4 @@
-"""Choosing the threshold γ̂: the paper's Appendix A, and by held-out likelihood  [paper: gamma choice]."""
+"""Choosing the threshold γ̂: the paper's Appendix A, or by held-out likelihood; the ridge too  [paper: gamma choice]."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ import numpy as np
 
 from prefkin.comparisons import BoolArray, FloatArray, IntArray, Rows, UserRows
 from prefkin.graph import Graph
-from prefkin.likelihood import log_loss
+from prefkin.likelihood import fit_preference, log_loss
 from prefkin.pooling import pool_estimates
+from prefkin.progress import for_each
 
 __all__ = [
     "APPENDIX",
+    "FOLDS",
+    "RIDGES",
     "by_held_out",
     "content_folds",
     "different_users",
     "gap_bounds",
     "judges",
     "overestimate",
+    "ridge_by_held_out",
     "split_rows",
     "underestimate",
 ]
 
+FOLDS = 3
+RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 JUDGES = 60
 JOINED_FRACTIONS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.17, 0.23, 0.3, 0.4, 0.55, 0.75, 1.0)
 
@@ -76,7 +82,7 @@ def by_held_out(
     locate: Callable[[UserRows], Graph],
     *,
     ridge: float,
-    folds: int = 3,
+    folds: int = FOLDS,
     n_jobs: int | None = None,
 ) -> float:
     """One threshold for everybody: the one whose pooled estimates predict held-out answers best.
@@ -103,6 +109,26 @@ def by_held_out(
                 known[threshold] = sum(log_loss(t, test.of(user)) for t, user in zip(pooled, some, strict=True))
             loss[i] += known[threshold]
     return joining_thresholds(points, some)[int(np.argmin(loss.round(9)))]
+
+
+def ridge_by_held_out(users: UserRows, *, n_jobs: int | None = None) -> float:
+    """The one of `RIDGES` with which each user's own estimate predicts held-out answers best; ties go to the smaller.
+
+    >>> rows = Rows(np.eye(2)[[0, 1] * 6], np.ones(12), np.ones(12))       # certain answers need little ridge
+    >>> ridge_by_held_out(UserRows(rows, np.array([0, 12]), np.array(["ann"])))
+    0.1
+    """
+    fold_of, some = content_folds(users, FOLDS), judges(users)
+    loss = np.zeros(len(RIDGES))
+    for fold in range(FOLDS):
+        train, test = split_rows(users, fold_of != fold)
+
+        def losses(user: int, train: UserRows = train, test: UserRows = test) -> list[float]:
+            own = [fit_preference(train.of(user), ridge=ridge) for ridge in RIDGES]
+            return [log_loss(theta, test.of(user)) for theta in own]
+
+        loss += np.sum(for_each(losses, some, label="ridge", n_jobs=n_jobs), axis=0)
+    return RIDGES[int(np.argmin(loss.round(9)))]
 
 
 def judges(users: UserRows) -> list[int]:

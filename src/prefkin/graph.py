@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prefkin.comparisons import BoolArray, FloatArray, IntArray
+from prefkin.posterior import Beliefs
 
 __all__ = ["Graph"]
 
@@ -28,16 +29,21 @@ class Graph:
     gamma: FloatArray  # (U,) the threshold for each user's own neighbourhood
     alpha: float
     enough: BoolArray  # (U,) who has the comparisons that the coverage assumption asks for
+    beliefs: Beliefs | None = None  # when given, distances are weighted by what is known, and radii take nothing away
 
     def __len__(self) -> int:
         return len(self.theta)
 
     def distances(self, user: int) -> FloatArray:
-        """‖θ̂_u − θ̂_v‖ to every v."""
+        """‖θ̂_u − θ̂_v‖ to every v; with beliefs, `Beliefs.distances`."""
+        if self.beliefs is not None:
+            return self.beliefs.distances(user)
         return np.linalg.norm(self.theta - self.theta[user], axis=1)
 
     def allowances(self, user: int) -> FloatArray:
         """α (CI_u + CI_v) for every v: what the radii take away from the threshold."""
+        if self.beliefs is not None:  # they are in the distance already
+            return np.zeros(len(self))
         return self.alpha * (self.radius[user] + self.radius)
 
     def connected(self, user: int) -> BoolArray:

@@ -17,7 +17,6 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, gammaln
-from scipy.stats import gamma as gamma_law
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,6 +24,7 @@ from prefkin.active import ActiveSession
 from prefkin.blocks import Blocks, Prior, solved
 from prefkin.candidates import Candidates
 from prefkin.comparisons import FloatArray, IntArray, LabelArray, Rows, UserRows
+from prefkin.confidence import ball_radius
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
 from prefkin.likelihood import estimate_users, fit_preference
 from prefkin.model import Explanation, FoldedIn, PreferenceModel, generator, refuse_other_candidates
@@ -471,8 +471,7 @@ class PrefKin(PreferenceModel):
 
 def _ball(C: FloatArray, level: float) -> float:
     """Radius of the ball around the mean that holds a normal vector with covariance C with probability `level`."""
-    mean, variance = float(np.trace(C)), 2.0 * float((C * C).sum())
-    return CAUTION * float(np.sqrt(gamma_law.ppf(level, mean**2 / variance, scale=variance / mean)))
+    return CAUTION * ball_radius(float(np.trace(C)), float((C * C).sum()), level)
 
 
 def _refuse_nothing(rows: UserRows) -> None:

@@ -43,11 +43,12 @@ def own_radius(model: OffC2PL, user: Hashable) -> float:
     >>> bool(own_radius(model, "ann") < model.radius_[0])
     True
     """
+    _refuse_other_radii(model)
     u = model.position(user)
     n, d = float(model.n_comparisons_[u]), model.n_features_in_
-    alone = confidence_width(n, d, ridge=model.ridge, kappa=model.kappa, failure=model.delta)
+    alone = confidence_width(n, d, ridge=model.ridge_, kappa=model.kappa, failure=model.delta)
     together = confidence_width(
-        n, d, ridge=model.ridge, kappa=model.kappa, failure=model.delta / (2 * len(model.users_))
+        n, d, ridge=model.ridge_, kappa=model.kappa, failure=model.delta / (2 * len(model.users_))
     )
     return float(model.radius_[u]) * alone / together
 
@@ -59,8 +60,9 @@ def information_floor(model: OffC2PL) -> FloatArray:
     >>> information_floor(model).round(9).tolist()
     [4.25, 5.0]
     """
+    _refuse_other_radii(model)
     failure, d = model.delta / (2 * len(model.users_)), model.n_features_in_
-    constants = {"ridge": model.ridge, "kappa": model.kappa, "failure": failure}
+    constants = {"ridge": model.ridge_, "kappa": model.kappa, "failure": failure}
     widths = np.array([confidence_width(float(n), d, **constants) for n in model.n_comparisons_])
     return (widths / model.radius_) ** 2
 
@@ -89,17 +91,18 @@ def neighbour_conditions(model: OffC2PL, gamma: float, true_gap: float | None = 
     >>> neighbour_conditions(model, gamma=1.0, true_gap=1.0).bias_excluded
     0.0
     """
+    _refuse_other_radii(model)
     d, n_users = model.n_features_in_, len(model.users_)
     log = np.log(2 * n_users / model.delta)
     low = model.kappa / (3 * (model.alpha + 1) * np.sqrt(2 * max(2, d) * log))
     high = model.kappa / (2 * (model.alpha - 1) * np.sqrt(2 * log)) if model.alpha > 1 else np.inf
-    fewest, most = (4 * model.kappa * float(n) / (d * model.ridge) for n in np.sort(model.n_comparisons_)[[0, -1]])
+    fewest, most = (4 * model.kappa * float(n) / (d * model.ridge_) for n in np.sort(model.n_comparisons_)[[0, -1]])
     excess = np.inf if true_gap is None else max(gamma - true_gap, 0.0)
     return NeighbourConditions(
         surely_joined=float(low * gamma),
         surely_apart=float(high * gamma) if gamma > 0 else 0.0,
         bias_excluded=float(high * excess) if excess > 0 else 0.0,
-        ridge_small_enough=bool(model.ridge <= 2 * log + d * np.log1p(fewest)),
+        ridge_small_enough=bool(model.ridge_ <= 2 * log + d * np.log1p(fewest)),
         delta_small_enough=bool(model.delta <= 1 / (1 + most)),
     )
 
@@ -144,6 +147,7 @@ def offline_bound(
     >>> bound.bias, bound.noise == model.width("ann")
     (0.0, True)
     """
+    _refuse_other_radii(model)
     n_pooled, n_differing = _comparisons_of(model, user, differing)
     d = model.n_features_in_
     gamma = float(model.gamma_[model.position(user)])
@@ -204,6 +208,7 @@ def active_bound(model: OffC2PL, session: ActiveSession, differing: Sequence[Has
     >>> round(bound.least_after - bound.least_before, 6), bound.guaranteed_gain
     (1.0, 1)
     """
+    _refuse_other_radii(model)
     user, N, d = session.user, session.n_answers, model.n_features_in_
     before, after = session.eigenvalues
     directions = _imbalance(before, N)
@@ -211,7 +216,7 @@ def active_bound(model: OffC2PL, session: ActiveSession, differing: Sequence[Has
     gamma = float(model.gamma_[model.position(user)])
     bias = gamma * float(np.sqrt(d * n_differing)) / 2 / model.kappa if n_differing else 0.0
     failure = model.delta / (2 * max(N, 1))
-    width = confidence_width(n_pooled + N, d, ridge=model.ridge, kappa=model.kappa, failure=failure)
+    width = confidence_width(n_pooled + N, d, ridge=model.ridge_, kappa=model.kappa, failure=failure)
     rate = None
     if isinstance(model.coverage, ItemRegularity):
         smoothed = model.coverage.smoothed
@@ -221,7 +226,7 @@ def active_bound(model: OffC2PL, session: ActiveSession, differing: Sequence[Has
 
     gain = N // directions
     now, planned = float(after[0]), float(before[0]) + gain
-    potential = float(np.log1p(4 * model.kappa * N / (model.ridge * d)))
+    potential = float(np.log1p(4 * model.kappa * N / (model.ridge_ * d)))
     # the last two lines of the proof: the first is sharper, the second falls with λ_min, so a bound on it will do
     sharp = (d * np.sqrt(now) + np.sqrt(2 * d * N * potential)) / (d * now + N)
     monotone = np.sqrt(2 * d * (d * planned + 2 * N * potential)) / (d * planned + N)
@@ -272,3 +277,11 @@ def _comparisons_of(model: OffC2PL, user: Hashable, differing: Sequence[Hashable
         if v not in members or v == model.position(user):
             raise InvalidParameter(f"{model.users_[v]!r} is not a neighbour of {user!r}; its comparisons are not used")
     return float(model.n_comparisons_[members].sum()), float(model.n_comparisons_[list(wrong)].sum())
+
+
+def _refuse_other_radii(model: OffC2PL) -> None:
+    """Calibrated radii and informed distances are not what the paper proves anything about."""
+    if model.radius != "theory" or model.distance != "euclidean":
+        raise InvalidParameter(
+            "the paper's bounds are about radius='theory' and distance='euclidean'; fit the model with these"
+        )

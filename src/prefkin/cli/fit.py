@@ -37,9 +37,11 @@ def fit(
         None, help="Use the paper's algorithm with this threshold: a number, under, over, or auto."
     ),
     alpha: float = typer.Option(1.0, help="With --gamma: caution of the connection test, at least 1."),
-    ridge: float = typer.Option(1.0, help="With --gamma: regularisation (lambda)."),
+    ridge: str = typer.Option("1", help="With --gamma: regularisation (lambda), a number or auto."),
     kappa: float = typer.Option(KAPPA_UNIT_BALL, help="With --gamma: least slope of the sigmoid."),
     delta: float = typer.Option(0.05, help="With --gamma: chance that confidence statements are wrong."),
+    radius: str = typer.Option("theory", help="With --gamma: theory (the paper's), or calibrated."),
+    distance: str = typer.Option("euclidean", help="With --gamma: euclidean (the paper's), or information."),
     regularity: str | None = typer.Option(
         None,
         metavar="LAMBDA_A,SIGMA,SET_SIZE",
@@ -52,18 +54,21 @@ def fit(
     """Fit, print a summary, save the model and pictures."""
     model: OffC2PL | PrefKin
     if gamma is None:
-        if regularity is not None or (alpha, ridge, kappa, delta) != (1.0, 1.0, KAPPA_UNIT_BALL, 0.05):
+        constants = (alpha, ridge, kappa, delta, radius, distance)
+        if regularity is not None or constants != (1.0, "1", KAPPA_UNIT_BALL, 0.05, "theory", "euclidean"):
             raise InvalidParameter(
-                "alpha, ridge, kappa, delta and regularity belong to the paper's algorithm; add --gamma"
+                "alpha, ridge, kappa, delta, radius, distance, regularity belong to the paper's algorithm; add --gamma"
             )
         model = PrefKin(metric=metric)
     else:
         model = OffC2PL(
-            gamma if gamma in ("auto", "under", "over") else _number("--gamma", gamma),
+            gamma if gamma in ("auto", "under", "over") else _number("--gamma", gamma, ", under, over or auto"),
             alpha=alpha,
-            ridge=ridge,
+            ridge="auto" if ridge == "auto" else _number("--ridge", ridge, " or auto"),
             kappa=kappa,
             delta=delta,
+            radius=radius,
+            distance=distance,
             coverage="measured" if regularity is None else _regularity(regularity),
         )
     data = comparisons_from(file, mapping, items, drop, names)
@@ -109,7 +114,9 @@ def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
     """The fit in plain numbers, one entry per user."""
     members = [model.neighbours(user).tolist() for user in model.users_.tolist()]
     found = model.summary()
-    about = {} if isinstance(model, PrefKin) else {"gamma": [str(g) for g in model.gamma_]}
+    about = (
+        {} if isinstance(model, PrefKin) else {"gamma": [str(g) for g in model.gamma_], "ridge": float(model.ridge_)}
+    )
     return {
         "method": type(model).__name__,
         "structure": found.structure,
@@ -217,11 +224,11 @@ def _model_bytes(model: OffC2PL | PrefKin) -> bytes:
         return path.read_bytes()
 
 
-def _number(option: str, text: str) -> float:
+def _number(option: str, text: str, words: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InvalidParameter(f"{option} takes a number, under, over or auto; got {text!r}") from None
+        raise InvalidParameter(f"{option} takes a number{words}; got {text!r}") from None
 
 
 def _regularity(text: str) -> ItemRegularity:
