@@ -234,7 +234,7 @@ class OffC2PL(PreferenceModel):
             if graph.beliefs is not None:
                 verdict += "."
             else:
-                verdict += f", or radii that sum up to less than {room:.3g}." if room > 0 else "; no smaller radii would."
+                verdict += f", or radii that sum to less than {room:.3g}." if room > 0 else "; no smaller radii would."
         return Explanation(
             joined,
             distance,
