@@ -1,6 +1,6 @@
 """PrefKin against its tuned rivals on real people, split by post, topic or joke.
 
-    PREFKIN_DATA=folder python benchmarks/real_data.py [tldr ukp jester20 jester50 jester200] --splits 5
+    PREFKIN_DATA=folder python benchmarks/real_data.py [tldr ukp jester20 jester50 jester200] --splits 10 5
 
 The folder holds tldr/, ukpconvarg/ and jester/. Features: PCA of given sentence embeddings plus standardised lengths;
 for Jester, the ten leading directions of other people's ratings.
@@ -126,15 +126,16 @@ def main():
     """Print a line per data set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", default=["tldr", "ukp", "jester20", "jester50", "jester200"])
-    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--splits", nargs=2, type=int, default=(10, 5), metavar=("FIRST", "COUNT"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    first, count = args.splits
     folder = Path(os.environ.get("PREFKIN_DATA", "../shared/data"))
     print(f"{'data':10}" + "".join(f"{name:>24}" for name in METHODS) + "   PrefKin / best rival")
     for name in args.sets:
         losses, seen = [], set()
         whole = {"tldr": tldr, "ukp": ukp}[name](folder) if name in ("tldr", "ukp") else None
-        for seed in range(args.splits):
+        for seed in range(first, first + count):
             if whole is None:
                 train, test = jester(folder, int(name.removeprefix("jester")), seed)
             else:
@@ -143,7 +144,7 @@ def main():
             seen.add(models[0].structure_)
             losses.append([held_out(model, test).log_loss for model in models])
         losses = np.array(losses)
-        error = (losses - losses[:, :1]).std(axis=0, ddof=1) / np.sqrt(args.splits)
+        error = (losses - losses[:, :1]).std(axis=0, ddof=1) / np.sqrt(count)
         cells = "".join(f"{m:>15.4f} ± {e:.4f}" for m, e in zip(losses.mean(axis=0), error, strict=True))
         ratio = losses[:, 0].mean() / losses[:, 1:].mean(axis=0).min()
         print(f"{name:10}{cells}   {ratio:.4f}  ({', '.join(sorted(seen))})", flush=True)

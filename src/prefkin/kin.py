@@ -32,8 +32,8 @@ from prefkin.model_file import write_model_file
 from prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.progress import for_each, in_one_order
 from prefkin.quadratics import Signed, Sites, expand
-from prefkin.referee import ALIKE, METRICS, Fitted, choose_metric, feature_scale, only
-from prefkin.seating import MOST_SEATED, find_blocks, fit_cloud, place, settle
+from prefkin.referee import METRICS, Fitted, Verdict, feature_scale, judge, only
+from prefkin.seating import LEAST, MOST_SEATED, find_blocks, fit_cloud, place, settle
 from prefkin.storage import label_from_json, label_to_json
 from prefkin.summary import Summary
 
@@ -101,8 +101,8 @@ class PrefKin(PreferenceModel):
         _refuse_nothing(rows)
         sample = self._sample(len(rows))
         some = rows if len(sample) == len(rows) else only(rows, sample)
-        metric, heat = choose_metric(some) if self.metric == "auto" else (self.metric, 1.0)
-        scale = feature_scale(some, "isotropic" if metric == "alike" else metric)
+        verdict = judge(some) if self.metric == "auto" else Verdict(self.metric)
+        scale = feature_scale(some, verdict.metric)
         data = Signed.of_users(some, scale)
         cloud = fit_cloud(data)
         chosen, groups = cloud, None
@@ -110,12 +110,12 @@ class PrefKin(PreferenceModel):
             groups = find_blocks(data, cloud)
             if groups.evidence > cloud.evidence + CLEARLY and groups.share.shape[1] > 0:
                 chosen = groups
-            elif metric == "alike":
-                chosen = fit_cloud(data, within=ALIKE)
+            elif verdict.factor != 1.0:
+                chosen = fit_cloud(data, within=max(verdict.factor * cloud.prior.within, LEAST))
         wide = cloud if chosen is not cloud and chosen is not groups else None
         self.structure_ = _structure(chosen, cloud, chosen is groups)
         self.evidence_ = {"by degrees": cloud.evidence, "groups": -np.inf if groups is None else groups.evidence}
-        heat = 1.0 if chosen is groups else heat
+        heat = 1.0 if chosen is groups else verdict.heat
         if len(some) < len(rows):
             data = Signed.of_users(rows, scale)
             wide = None if wide is None else settle(wide, sample, data)

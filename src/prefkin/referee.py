@@ -1,26 +1,29 @@
-"""What evidence cannot settle alone: the units of features and how far to trust probabilities. Held-out answers judge.
+"""What evidence cannot settle alone, held-out answers do: units of features, spread of users, trust in probabilities.
 
-The options are "isotropic" (all features may matter alike), "diagonal" (some matter more) and "alike" (everybody wants
-the same). Judged are users who differ by degrees: whether there are groups, evidence says better.
+Features are "isotropic" (all may matter alike) or "diagonal" (some matter more). Real answers are noisier than the
+model takes them to be, so that evidence finds people too different: the spread between users is what evidence says,
+times a factor. Judged are users who differ by degrees: whether there are groups, evidence says better.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from prefkin.blocks import Blocks, Person, covariances
+from prefkin.blocks import Blocks, Person, covariances, solved
 from prefkin.comparisons import FloatArray, IntArray, Rows, UserRows
 from prefkin.gamma import content_folds, judges, split_rows
 from prefkin.quadratics import Signed
-from prefkin.seating import LARGE, MOST_SEATED, fit_cloud
+from prefkin.seating import LARGE, LEAST, MOST_SEATED, fit_cloud
 
-__all__ = ["ALIKE", "METRICS", "Fitted", "choose_metric", "feature_scale", "only"]
+__all__ = ["METRICS", "Fitted", "Verdict", "feature_scale", "judge", "only"]
 
 METRICS = ("isotropic", "diagonal")
 HEATS = np.round(np.arange(0.6, 1.45, 0.05), 2)
-ALIKE = 1e-6  # variance between users when everybody is taken to want the same
+FACTORS = (1.0, 0.3, 0.1, 0.0, 3.0)  # on the variance between users; 0: everybody is taken to want the same
+CLEARLY = 2.0  # held-out log-likelihood that a factor other than 1 must gain
 IMAGINARY = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
 
 
@@ -43,31 +46,44 @@ def moderated(person: Person, rows: FloatArray) -> FloatArray:
     return (rows @ person.mean) / np.sqrt(1.0 + np.pi * person.variance(rows) / 8.0)
 
 
-def choose_metric(rows: UserRows, folds: int = 3) -> tuple[str, float]:
-    """The option that predicts held-out answers best, and the factor on its margins that makes them honest.
+class Verdict(NamedTuple):
+    """What held-out answers speak for."""
 
-    With very many features, nine fits would cost too much: isotropic then.
+    metric: str = "isotropic"
+    factor: float = 1.0  # on the variance between users that evidence finds
+    heat: float = 1.0  # on the moderated margins
+
+
+def judge(rows: UserRows, folds: int = 3) -> Verdict:
+    """The options that predict held-out answers best, with the heat that makes each honest.
+
+    With very many features, so many fits would cost too much: what evidence says stands.
     """
     if len(rows) == 1 or rows.dim == 1 or rows.dim >= LARGE:
-        return "isotropic", 1.0
+        return Verdict()
     fold_of, some = content_folds(rows, folds), judges(rows)[:MOST_SEATED]
-    loss = {option: np.zeros(len(HEATS)) for option in (*METRICS, "alike")}
+    loss = {(metric, factor): np.zeros(len(HEATS)) for metric in METRICS for factor in FACTORS}
     for fold in range(folds):
         parts = split_rows(rows, fold_of != fold)
         heard = np.array([u for u in some if len(parts[0].of(u).y)], dtype=np.intp)
         if not len(heard):  # with all rows in one fold nothing is left to learn from
-            return "isotropic", 1.0
+            return Verdict()
         train, test = (only(part, heard) for part in parts)
         for metric in METRICS:
             scale = feature_scale(train, metric)
-            cloud = fit_cloud(Signed.of_users(train, scale), rounds=5)
-            loss[metric] += _held_out_loss([cloud.person(u) for u in range(len(heard))], test, scale)
-        together = Signed.of_users(train, scale := feature_scale(train, "isotropic"))
-        one = Signed(together.X, together.weights, np.array([0, len(together.X)]))
-        loss["alike"] += _held_out_loss([fit_cloud(one, rounds=5, within=ALIKE).person(0)] * len(heard), test, scale)
-    cold = int(np.flatnonzero(HEATS == 1.0)[0])
-    best = min(loss, key=lambda option: round(float(loss[option][cold]), 9))
-    return best, float(HEATS[int(np.argmin(loss[best].round(9)))])
+            cloud = fit_cloud(Signed.of_users(train, scale), rounds=6)
+            for factor in FACTORS:
+                spread = with_spread(cloud, factor)
+                people = [spread.person(u) for u in range(len(heard))]
+                loss[metric, factor] += _held_out_loss(people, test, scale)
+    metric, factor = min(loss, key=lambda option: round(float(loss[option].min()) + CLEARLY * (option[1] != 1.0), 9))
+    return Verdict(metric, factor, float(HEATS[int(np.argmin(loss[metric, factor].round(9)))]))
+
+
+def with_spread(cloud: Blocks, factor: float) -> Blocks:
+    """The same people and sites, with so many times the variance between users."""
+    within = max(factor * cloud.prior.within, LEAST)
+    return solved(cloud.users, cloud.sites, cloud.share, cloud.prior._replace(within=within))
 
 
 def _held_out_loss(people: list[Person], test: UserRows, scale: FloatArray) -> FloatArray:

@@ -31,7 +31,7 @@ from prefkin.comparisons import BoolArray, FloatArray, IntArray
 from prefkin.progress import in_one_order
 from prefkin.quadratics import Quadratics, Signed, Sites, expand, per_user_sum
 
-__all__ = ["LARGE", "MOST_SEATED", "find_blocks", "fit_cloud", "place", "settle"]
+__all__ = ["LARGE", "LEAST", "MOST_SEATED", "find_blocks", "fit_cloud", "place", "settle"]
 
 LEAST, MOST = 1e-6, 1e4  # of any variance
 NEAR = np.array([0.25, 0.5, 0.71, 0.84, 1.0, 1.19, 1.41, 2.0, 4.0])
