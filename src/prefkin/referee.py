@@ -23,7 +23,7 @@ __all__ = ["METRICS", "Fitted", "Verdict", "feature_scale", "judge", "only"]
 METRICS = ("isotropic", "diagonal")
 HEATS = np.round(np.arange(0.6, 1.45, 0.05), 2)
 FACTORS = (1.0, 0.3, 0.1, 0.0, 3.0)  # on the variance between users; 0: everybody is taken to want the same
-CLEARLY = 2.0  # held-out log-likelihood that a factor other than 1 must gain
+CLEARLY = 2.0  # held-out log-likelihood that a factor other than 1 and 0 must gain
 IMAGINARY = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
 
 
@@ -76,7 +76,8 @@ def judge(rows: UserRows, folds: int = 3) -> Verdict:
                 spread = with_spread(cloud, factor)
                 people = [spread.person(u) for u in range(len(heard))]
                 loss[metric, factor] += _held_out_loss(people, test, scale)
-    metric, factor = min(loss, key=lambda option: round(float(loss[option].min()) + CLEARLY * (option[1] != 1.0), 9))
+    needed = {option: float(loss[option].min()) + CLEARLY * (option[1] not in (0.0, 1.0)) for option in loss}
+    metric, factor = min(loss, key=lambda option: round(needed[option], 9))
     return Verdict(metric, factor, float(HEATS[int(np.argmin(loss[metric, factor].round(9)))]))
 
 
