@@ -238,13 +238,13 @@ class Blocks:
         """One user's posterior."""
         return Person(self.users.one(user), self.weights[user], self.prior, self.centres)
 
-    def refined(self, data: Signed, stretch: float = 1.0) -> Sites:
+    def refined(self, data: Signed, stretch: float = 1.0, step: float = 1.0) -> Sites:
         """The sites of everybody's rows, matched to what is now believed about their margins, `stretch` times that."""
         mean = np.concatenate([data.X[data.own(u)] @ self.mean[u].astype(data.X.dtype) for u in range(len(data))])
         precision, pull, level = self.sites
         sites = Sites(precision / stretch**2, pull / stretch, level)
         variance = stretch**2 * self._margin_variances(data)
-        return refine(sites, data.weights, stretch * mean.astype(np.float64), variance)
+        return refine(sites, data.weights, stretch * mean.astype(np.float64), variance, step)
 
     def _margin_variances(self, data: Signed) -> FloatArray:
         """xᵀ C_u x for each row of each user."""

@@ -93,8 +93,10 @@ class Sites(NamedTuple):
         return cls(weights / 4.0, weights / 2.0, -np.log(2.0) * weights)
 
 
-def refine(sites: Sites, weights: FloatArray, mean: FloatArray, variance: FloatArray) -> Sites:
+def refine(sites: Sites, weights: FloatArray, mean: FloatArray, variance: FloatArray, step: float = 1.0) -> Sites:
     """Sites matched to margins believed to be N(mean, variance), one copy of the row itself taken out.
+
+    All sites move at once, which overshoots when many rows say the same: `step` is the share of the way to go.
 
     >>> first = Sites.start(np.ones(1))
     >>> one = refine(first, np.ones(1), first.pull / 1.25, np.ones(1) / 1.25)  # one answer, before it m ~ N(0, 1)
@@ -110,26 +112,28 @@ def refine(sites: Sites, weights: FloatArray, mean: FloatArray, variance: FloatA
         known = 1.0 / np.maximum(variance[rows], 1e-300)
         left = np.maximum(known - precision, 0.02 * known)
         spread, middle = 1.0 / left, (known * mean[rows] - pull) / left
-        new = _matched(middle, spread)
-        for target, values in zip(found, new, strict=True):
+        log_mass, new_precision, new_pull = _matched(middle, spread)
+        precision = precision + step * (new_precision - precision)
+        pull = pull + step * (new_pull - pull)
+        # the site's own mass under what others say is that of σ
+        level = log_mass + 0.5 * np.log1p(spread * precision)
+        level -= 0.5 * (spread * pull**2 + 2.0 * pull * middle - precision * middle**2) / (1.0 + spread * precision)
+        for target, values in zip(found, (precision, pull, level), strict=True):
             target[rows] = weights[rows] * values
     return Sites(*found)
 
 
 def _matched(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Precision, pull and level of the site that stands for σ(m) when m ~ N(mean, variance)."""
+    """Log mass of σ(m) when m ~ N(mean, variance); precision and pull of the site that gives the same moments."""
     widen = 1.0 / np.sqrt(1.0 + np.outer(variance, _SLOPES**2))
     at = np.maximum((mean[:, None] * _SLOPES) * widen, -37.0)
     mass = ndtr(at) @ _SHARES
-    slope = (np.exp(-0.5 * at**2) * widen) @ (_SHARES * _SLOPES) / (np.sqrt(2.0 * np.pi) * mass)  # d log mass / d mean
-    bend = -(at * np.exp(-0.5 * at**2) * widen**2) @ (_SHARES * _SLOPES**2) / (np.sqrt(2.0 * np.pi) * mass)
-    curvature = np.clip(slope**2 - bend, 1e-10, (1.0 - 1e-9) / variance)  # −d² log mass / d mean²
+    bell = np.exp(-0.5 * at**2) * widen / np.sqrt(2.0 * np.pi)
+    slope = bell @ (_SHARES * _SLOPES) / mass  # d log mass / d mean
+    curvature = slope**2 + (at * bell * widen) @ (_SHARES * _SLOPES**2) / mass  # −d² log mass / d mean²
+    curvature = np.clip(curvature, 1e-10, (1.0 - 1e-9) / variance)
     precision = curvature / (1.0 - variance * curvature)
-    pull = slope * (1.0 + variance * precision) + precision * mean
-    # the site's own mass under N(mean, variance) is that of σ
-    level = np.log(mass) + 0.5 * np.log1p(variance * precision)
-    level -= 0.5 * (variance * pull**2 + 2.0 * pull * mean - precision * mean**2) / (1.0 + variance * precision)
-    return precision, pull, level
+    return np.log(mass), precision, slope * (1.0 + variance * precision) + precision * mean
 
 
 @dataclass(frozen=True, eq=False)

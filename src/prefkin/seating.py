@@ -38,6 +38,7 @@ NEAR = np.array([0.25, 0.5, 0.71, 0.84, 1.0, 1.19, 1.41, 2.0, 4.0])
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.02, 0.03, 0.045, 0.06, 0.09, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4])
 STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 ROUNDS = 4
+STEP, LEAST_STEP = 1.0, 0.25  # share of the way that sites move at once
 SETTLED = 0.03  # change of log scales at which the cloud is taken as found
 LARGE = 256  # features from which one start has to do, scales are climbed, and `FEW` users tell the cloud's scales
 FEW = 10
@@ -55,9 +56,9 @@ CLEAR = 14.0  # log odds beyond which a block needs no exact look
 def fit_cloud(data: Signed, rounds: int = 16, within: float | None = None, start: Prior | None = None) -> Blocks:
     """One block: people who differ by degrees. `within` fixes τ² (near 0: everybody alike); else by evidence.
 
-    Sites and scales depend on each other, and converge slowly together: where the steps of a scale shrink at a steady
-    rate, all of them are taken at once, and what is believed about margins is stretched along. With a `start`, and with
-    very many features after learning from a few users, scales wait until the sites have come near.
+    Sites and scales depend on each other. Where everybody grows (or shrinks) by steps of a steady ratio, all the steps
+    to come are taken at once; where they swing to and fro, sites move by a smaller share of the way. With a `start`,
+    and with very many features after learning from a few users, scales wait until the sites have come near.
     """
     if data.dim >= LARGE and len(data) > 2 * FEW and start is None:
         start, rounds = fit_cloud(data.some(_spread(data, FEW)), rounds // 2, within).prior, 4
@@ -65,22 +66,26 @@ def fit_cloud(data: Signed, rounds: int = 16, within: float | None = None, start
     sites = Sites.start(data.weights)
     tau, top = (0.1, 0.1) if start is None else (start.within, start.top)
     tau = tau if within is None else within
-    last_move = None
+    pace, growth, size, mean, drift = STEP, 0.0, 0.0, np.zeros((1, 1)), np.zeros((1, 1))
     for turn in range(rounds):
         users, at = expand(data, sites), np.log([tau, top])
         if start is None or turn >= 2:
             tau, top = _cloud_scales(users, tau, top, within, 2.5 if turn < 3 and start is None else 1.5)
-        move = np.log([tau, top]) - at
         cloud = solved(users, sites, everybody, Prior(nothing, tau, top, top))
-        if turn == rounds - 1 or (turn > 2 and np.abs(move).max() < SETTLED):
+        last_drift, drift, mean = drift, cloud.mean - mean, cloud.mean
+        last_growth, last_size, size = growth, size, float(np.log(max((mean**2).sum(), 1e-300)))
+        growth = size - last_size
+        change = max(abs(growth), *np.abs(np.log([tau, top]) - at))
+        if turn == rounds - 1 or (turn > 2 and change < SETTLED):
             break
-        stretch = 1.0
-        if last_move is not None and within is None:
-            rate = float(np.clip((last_move @ move) / max(float(last_move @ last_move), 1e-300), 0.0, 0.95))
-            leap = float(np.clip(move[0] * rate / (1.0 - rate), -1.5, 1.5))
+        if float((drift * last_drift).sum()) < 0.0:  # they swing instead of settling
+            pace = max(pace / 2.0, LEAST_STEP)
+        stretch, rate = 1.0, growth / last_growth if last_growth else 0.0
+        if turn >= 3 and 0.0 < rate < 0.97 and within is None:  # all the steps to come, at once
+            leap = float(np.clip(growth * rate / (1.0 - rate), -1.0, 1.0))
             tau, top, stretch = tau * np.exp(leap), top * np.exp(leap), float(np.exp(leap / 2.0))
-        last_move = move if turn >= 2 and stretch == 1.0 else None
-        sites = cloud.refined(data, stretch)
+            mean, size, growth, drift = stretch * mean, size + leap, 0.0, 0.0 * drift
+        sites = cloud.refined(data, stretch, pace)
     evidence = float(set_evidence(cloud.centres.sums, nothing, top)[0]) + _seating(np.array([len(data)]))
     return replace(cloud, evidence=evidence)
 
