@@ -172,7 +172,7 @@ def test_the_scale_of_preferences_is_learnt():
 
 def test_too_few_comparisons_for_an_honest_radius_are_warned_about():
     Z, y, users, _ = simulated(0, dim=6, n=6)
-    with pytest.warns(CalibrationWarning, match="may be too wide: users have 6 comparisons each"):
+    with pytest.warns(CalibrationWarning, match="may be off, mostly too wide: users have 6 comparisons each"):
         OffC2PL(0.0, radius="calibrated").fit(Z, y, users=users)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CalibrationWarning)

@@ -29,7 +29,7 @@ from prefkin.storage import label_from_json, label_to_json
 
 __all__ = ["OffC2PL"]
 
-LEAST_PER_FEATURE = 2.0  # comparisons below which calibrated radii were found too wide; and this many for each unit of
+LEAST_PER_FEATURE = 2.0  # comparisons below which calibrated radii were found off; and this many for each unit of
 PER_STRENGTH = 1 / 3  # variance of the margins, since nearly certain answers tell little about strength
 LONGEST_DIFFERENCE = 2.0  # ‖z‖ when ‖φ‖ ≤ 1
 
@@ -340,8 +340,8 @@ class OffC2PL(PreferenceModel):
         wanted = d * max(LEAST_PER_FEATURE, PER_STRENGTH * strength)
         if middle < wanted:
             warnings.warn(
-                f"radius_ may be too wide: users have {middle:.3g} comparisons each (median), but from fewer than "
-                f"about {wanted:.2g} answers for {d} features it is hard to tell how strong such preferences are",
+                f"radius_ may be off, mostly too wide: users have {middle:.3g} comparisons each (median), but "
+                f"from fewer than about {wanted:.2g} answers for {d} features their strength is hard to tell",
                 CalibrationWarning,
                 stacklevel=4,
             )
