@@ -8,38 +8,44 @@ The files in the order data flows through them:
 4. candidates    what could be shown or recommended
 5. storage       files written as a whole, labels as JSON
 6. files         tables and files in
-7. likelihood    Bradley-Terry-Luce estimate of one preference
-8. confidence    information, confidence width, coverage
-9. posterior     what one user's answers leave open
-10. directions   in which directions a preference is known, in words
-11. graph        who may be pooled with whom
-12. pooling      a neighbourhood's rows → one sharper estimate
-13. gamma        choosing the threshold
-14. quadratics   each user's log-likelihood as a quadratic
-15. blocks       a mixture prior over users: evidence and posterior
-16. seating      the search for who sits with whom
-17. odds         what speaks for and against two users belonging together
-18. referee      what held-out answers decide
-19. policy       the pessimistic value and its best policy
-20. queries      which pair to ask about next
-21. forecast     how many more answers, and when to stop
-22. active       a conversation with one user (Algorithm 2)
-23. summary      how alike these people are, in words
-24. model        what every fitted model offers
-25. model_file   models on disk
-26. first_edge   why nobody was connected, and what it would take
-27. offline      Off-C²PL (Algorithm 1)
-28. kin          PrefKin: evidence decides who is pooled, and how much
-29. baselines    what PrefKin has to beat, tuned
-30. loading      saved models back into memory
-31. synthetic    data with known truth
-32. audit        what is wrong or thin in the data, before any fit
-33. metrics      how good an estimate, a graph or a policy is
-34. theory       the paper's bounds, as numbers
-35. compare      held-out performance of every method on one's own data
-36. embedding    texts → features
-37. plots        pictures
-38. cli          the command line
+7. kernels       inner loops compiled by numba
+8. compiled      when compiled code is worth loading
+9. likelihood    Bradley-Terry-Luce estimate of one preference
+10. spectrum     smallest eigenvalues
+11. confidence   information, confidence width, coverage
+12. posterior    what one user's answers leave open
+13. directions   in which directions a preference is known, in words
+14. all_pairs    the connection test for all pairs at once
+15. graph        who may be pooled with whom
+16. overlapping  many estimates at once from overlapping sets
+17. pooling      a neighbourhood's rows → one sharper estimate
+18. gamma        choosing the threshold
+19. quadratics   each user's log-likelihood as a quadratic
+20. blocks       a mixture prior over users: evidence and posterior
+21. seating      the search for who sits with whom
+22. odds         what speaks for and against two users belonging together
+23. referee      what held-out answers decide
+24. policy       the pessimistic value and its best policy
+25. queries      which pair to ask about next
+26. forecast     how many more answers, and when to stop
+27. active       a conversation with one user (Algorithm 2)
+28. summary      how alike these people are, in words
+29. model        what every fitted model offers
+30. model_file   models on disk
+31. first_edge   why nobody was connected, and what it would take
+32. offline      Off-C²PL (Algorithm 1)
+33. kin          PrefKin: evidence decides who is pooled, and how much
+34. baselines    what PrefKin has to beat, tuned
+35. loading      saved models back into memory
+36. synthetic    data with known truth
+37. audit        what is wrong or thin in the data, before any fit
+38. metrics      how good an estimate, a graph or a policy is
+39. theory       the paper's bounds, as numbers
+40. compare      held-out performance of every method on one's own data
+41. embedding    texts → features
+42. plots        pictures
+43. benchmark    every stage against its peers
+44. cli          the command line
 """
 
 from prefkin.active import ActiveSession

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from copy import deepcopy
 from functools import cached_property
 from operator import index
@@ -24,7 +24,7 @@ from prefkin.comparisons import FloatArray, IntArray, Rows
 from prefkin.confidence import gram, information_matrix
 from prefkin.errors import SessionError
 from prefkin.forecast import Enough, Forecast, expected_slope, forecast, posterior_regrets
-from prefkin.likelihood import fit_preference, fit_with_prior
+from prefkin.likelihood import fit_preference, fit_with_prior, refit_sequence
 from prefkin.progress import in_one_order
 from prefkin.queries import RULES, Known, Pairs, QueryRule, Question, refuse_unknown_rule
 from prefkin.storage import label_from_json, label_to_json, write_atomically
@@ -122,6 +122,36 @@ class ActiveSession:
         self._note(question, bool(prefers_first))
         self._rows, self._theta = rows, theta
         self._trail += theta
+
+    @in_one_order
+    def tell_all(self, questions: Sequence[Question], answers: Sequence[bool]) -> None:
+        """Take the answers to several questions, such as those of `plan`: as `tell` one by one, and quicker."""
+        if len(questions) != len(answers):
+            raise SessionError(f"{len(answers)} answers to {len(questions)} questions; give one for each")
+        if self._prior is not None or self._rule.reads_answers or len(questions) == 0:
+            for question, answer in zip(questions, answers, strict=True):
+                self.tell(question, answer)
+            return
+        for answer in answers:
+            if not isinstance(answer, bool | np.bool_ | int) or answer not in (True, False):
+                raise SessionError(f"an answer is True or False; got {answer!r} (to pass, use skip)")
+        asked = [self._check(question) for question in questions]
+        if not self.repeat and len({(q.context, q.pair) for q in asked}) < len(asked):
+            raise SessionError(
+                "a pair occurs twice among the questions; ask it once, or allow repeats with repeat=True"
+            )
+        Z = np.array([self.difference(question) for question in asked])
+        heard = Rows(Z, np.array(answers, dtype=np.float64), np.ones(len(asked)))
+        rows = Rows.join([self._rows, heard])
+        trail = refit_sequence(rows, len(self._rows.y), self._theta, ridge=self.ridge)
+        for question, z, prefers_first in zip(asked, Z, answers, strict=True):
+            if not self.repeat:
+                self._closed.add(question)
+            self._rule.heard(z)
+            self._record(question, bool(prefers_first))
+        self._information += Z.T @ Z
+        self._rows, self._theta = rows, trail[-1].copy()
+        self._trail += trail.sum(axis=0)
 
     def skip(self, question: Question) -> None:
         """No answer: nothing is learnt, and this pair is not asked again."""

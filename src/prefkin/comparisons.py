@@ -6,7 +6,7 @@ Row i of a data set says: user `users[i]` was shown two actions in one context, 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ LabelArray = NDArray[Any]
 
 DROPPABLE = ("ties", "missing")
 LARGEST_FEATURE = 1e100  # squares and sums of squares must not overflow
+ROWS_AT_ONCE = 2**16
 
 
 class Rows(NamedTuple):
@@ -201,7 +202,7 @@ class Comparisons:
                 f"{len(feature_names)} feature_names for {Z.shape[1]} features; give one name per feature"
             )
 
-        missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale) | np.isnan(Z).any(axis=1)
+        missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale) | _any_in_row(Z, np.isnan)
         if where is not None:
             missing |= missing_labels(where)
         ties = answers == 0.5
@@ -270,14 +271,28 @@ class Comparisons:
             self.feature_names,
         )
 
-    def by_user(self) -> UserRows:
-        """A copy sorted by user; within a user the order of the rows stays."""
-        order = np.argsort(self.who, kind="stable")
+    def by_user(self, *, copy: bool = True) -> UserRows:
+        """Sorted by user, each user's rows in their order. Without `copy`, rows already in order are shared."""
         sizes = np.bincount(self.who, minlength=len(self.labels))
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+        sorted_already = not copy and bool((self.who[1:] >= self.who[:-1]).all())
+        order = slice(None) if sorted_already else np.argsort(self.who, kind="stable")
         rows = Rows(self.Z[order], self.y[order], self.weights[order])
         contexts = None if self.contexts is None else distinct_labels(self.contexts)[1][order]
         return UserRows(rows, starts, self.labels, contexts)
+
+
+def _any_in_row(Z: FloatArray, test: Callable[[FloatArray], BoolArray]) -> BoolArray:
+    """Rows with an entry that passes the test, some rows at a time, so that little memory is needed."""
+    found = np.empty(len(Z), dtype=bool)
+    for at in range(0, len(Z), ROWS_AT_ONCE):
+        found[at : at + ROWS_AT_ONCE] = test(Z[at : at + ROWS_AT_ONCE]).any(axis=1)
+    return found
+
+
+def _too_large(Z: FloatArray) -> BoolArray:
+    limit = min(LARGEST_FEATURE, float(np.finfo(Z.dtype).max))
+    return np.abs(Z) > Z.dtype.type(limit)
 
 
 def _refuse_bad_rows(
@@ -314,9 +329,9 @@ def _refuse_bad_rows(
             "weights must be finite and at least 0, but {row} is not",
             "mend it",
         ),
-        (np.isnan(Z).any(axis=1), "a feature is missing (NaN) in {row}", drop_missing),
-        (~np.isfinite(Z).all(axis=1), "a feature is infinite (inf) in {row}", "clip or remove it"),
-        ((np.abs(Z) > LARGEST_FEATURE).any(axis=1), "a feature is beyond 1e100 in {row}", "scale the features down"),
+        (_any_in_row(Z, np.isnan), "a feature is missing (NaN) in {row}", drop_missing),
+        (_any_in_row(Z, np.isinf), "a feature is infinite (inf) in {row}", "clip or remove it"),
+        (_any_in_row(Z, _too_large), "a feature is beyond 1e100 in {row}", "scale the features down"),
     )
     for bad, message, remedy in faults:
         if (at := np.flatnonzero(bad & keep)).size:
@@ -330,7 +345,8 @@ def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
     if getattr(getattr(values, "dtype", None), "kind", "") == "c":
         raise InvalidComparisons(f"{name} holds complex data, which no preference can weigh; give real features")
     try:
-        matrix = np.asarray(values, dtype=np.float64)
+        light = getattr(values, "dtype", None) == np.float32  # float32 stays: half the memory; sums are float64
+        matrix: Any = np.asarray(values, dtype=np.float32 if light else np.float64)
     except (TypeError, ValueError):
         matrix = _ragged_matrix(values, name)
     if matrix.ndim != 2:

@@ -13,12 +13,12 @@ from typing import Protocol
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.linalg import eigh
 from scipy.stats import gamma as gamma_law
 
 from prefkin.comparisons import FloatArray, Rows, UserRows
 from prefkin.errors import InvalidParameter
 from prefkin.progress import for_each
+from prefkin.spectrum import gram, least_eigenvalue, least_eigenvalues
 
 __all__ = [
     "KAPPA_UNIT_BALL",
@@ -27,9 +27,12 @@ __all__ = [
     "Measured",
     "ball_radius",
     "confidence_width",
+    "gram",
     "information_matrix",
     "least_eigenvalue",
 ]
+
+USERS_AT_ONCE = 16  # whose eigenvalues one thread computes before it tells how far it is
 
 KAPPA_UNIT_BALL = float(1.0 / (2.0 + np.e**2 + np.e**-2))
 """κ: the least slope σ′ of the sigmoid when ‖θ‖ ≤ 1 and ‖φ‖ ≤ 1, so that |θᵀz| ≤ 2  [paper: kappa]."""
@@ -73,21 +76,6 @@ def information_matrix(rows: Rows, *, ridge: float, kappa: float) -> FloatArray:
     return M
 
 
-def gram(rows: Rows) -> FloatArray:
-    """Σ w_i z_i z_iᵀ, exactly symmetric."""
-    scaled = rows.Z * np.sqrt(rows.weights)[:, None]
-    product: FloatArray = scaled.T @ scaled
-    return product
-
-
-def least_eigenvalue(rows: Rows) -> float:
-    """Smallest eigenvalue of Σ w_i z_i z_iᵀ; with fewer rows than features it is 0 and nothing is computed."""
-    n, d = rows.Z.shape
-    if n < d:
-        return 0.0
-    return max(0.0, float(eigh(gram(rows), eigvals_only=True, subset_by_index=[0, 0], check_finite=False)[0]))
-
-
 class Coverage(Protocol):
     """Where the information floor of each user comes from."""
 
@@ -106,13 +94,14 @@ class Measured:
 
     def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None = None) -> FloatArray:
         """λ_min(M_u)."""
+        edges = np.unique(np.append(np.arange(0, len(users), USERS_AT_ONCE), len(users)))
         least = for_each(
-            lambda user: least_eigenvalue(users.of(user)),
-            range(len(users)),
+            lambda at: least_eigenvalues(users.rows, users.starts[edges[at] : edges[at + 1] + 1]),
+            range(len(edges) - 1),
             label="eigenvalues",
             n_jobs=n_jobs,
         )
-        return np.array(least) + ridge / kappa
+        return np.concatenate(least) + ridge / kappa
 
     def least_count(self, *, n_users: int, dim: int, delta: float) -> float:  # noqa: ARG002
         """None needed."""

@@ -133,7 +133,7 @@ def ridge_by_held_out(users: UserRows, *, n_jobs: int | None = None) -> float:
 
 def judges(users: UserRows) -> list[int]:
     """Everybody, or a spread of users by what they answered (not by their place in the table)."""
-    share = np.add.reduceat(users.rows.weights * np.abs(users.rows.Z @ _probe(users.dim)), users.starts[:-1])
+    share = np.add.reduceat(users.rows.weights * np.abs(_facing(users)), users.starts[:-1])
     order = np.argsort(share, kind="stable")
     chosen = order[np.linspace(0, len(order) - 1, min(JUDGES, len(order))).astype(int)]
     return sorted(int(user) for user in chosen)
@@ -158,7 +158,7 @@ def content_folds(users: UserRows, folds: int) -> IntArray:
 
     Rows of one context stay together when contexts are known; otherwise each user's rows are spread evenly.
     """
-    facing = users.rows.Z @ _probe(users.dim)
+    facing = _facing(users)
     key = np.abs(facing)  # the same for a pair and its mirror image, also where their last digits differ:
     key = np.round(key / max(float(key.max()), 1e-300), 10)
     answer = np.where(facing > 0, users.rows.y, 1 - users.rows.y)
@@ -174,9 +174,11 @@ def content_folds(users: UserRows, folds: int) -> IntArray:
     return fold_of
 
 
-def _probe(dim: int) -> FloatArray:
-    """A direction that tells rows apart."""
-    return np.cos(np.arange(1, dim + 1))
+def _facing(users: UserRows) -> FloatArray:
+    """Each row along one direction that tells rows apart."""
+    Z = users.rows.Z
+    along = Z @ np.cos(np.arange(1, users.dim + 1)).astype(Z.dtype)  # of one type: nothing is copied
+    return along.astype(np.float64, copy=False)
 
 
 def split_rows(users: UserRows, training: BoolArray) -> tuple[UserRows, UserRows]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prefkin.all_pairs import Census, census_by_rows, census_by_tiles, nearest_pair
 from prefkin.comparisons import BoolArray, FloatArray, IntArray
+from prefkin.compiled import compiled_kernels
 from prefkin.posterior import Beliefs
 
 __all__ = ["Graph"]
@@ -58,12 +60,48 @@ class Graph:
         """V(u): positions of those connected with `user`, itself included."""
         return np.flatnonzero(self.connected(user))
 
+    def _joined(self, users: IntArray, others: IntArray) -> BoolArray:
+        """`connected` for pairs, bit for bit."""
+        distance = np.linalg.norm(self.theta[others] - self.theta[users], axis=1)
+        return distance + self.alpha * (self.radius[users] + self.radius[others]) < self.gamma[users]
+
+    def census(self, n_jobs: int | None = None) -> Census:
+        """For each user how many neighbours it has, and a key that is equal for equal neighbourhoods; counted once."""
+        counted: Census | None = self.__dict__.get("_census")
+        if counted is None:
+            work = len(self) ** 2 * (1.5e-9 * self.theta.shape[1] + 5e-9)
+            kernels = compiled_kernels(work) if self.beliefs is None else None
+            if kernels is None:
+                counted = census_by_rows(self.connected, len(self), n_jobs)
+            else:
+                take = np.where(self.enough, self.alpha * self.radius, np.inf)
+                reach = self.gamma - self.alpha * self.radius
+                counted = census_by_tiles(kernels, self.theta, reach, take, self._joined, n_jobs)
+            self.__dict__["_census"] = counted
+        return counted
+
+    def distinct(self, n_jobs: int | None = None) -> tuple[IntArray, IntArray]:
+        """A user for each distinct neighbourhood, and for each user which of these it has.
+
+        >>> theta, radius = np.array([[0.0], [0.1], [5.0]]), np.full(3, 0.1)
+        >>> users, which = Graph(theta, radius, np.ones(3), 1.0, np.ones(3, bool)).distinct()
+        >>> users.tolist(), which.tolist()
+        ([0, 2], [0, 0, 1])
+        """
+        counted = self.census(n_jobs)
+        _, first, which = np.unique(
+            np.column_stack([counted.key, counted.degree]), axis=0, return_index=True, return_inverse=True
+        )
+        rank = np.argsort(np.argsort(first))
+        return np.sort(first), rank[which.ravel()]
+
     def first_edge(self) -> tuple[int, int] | None:
         """The pair that the smallest threshold would join; None when nobody has enough comparisons."""
+        if self.beliefs is None:
+            return nearest_pair(self.theta, np.where(self.enough, self.alpha * self.radius, np.inf))
         best, pair = np.inf, None
         for user in map(int, np.flatnonzero(self.enough)):
-            needed = self.distances(user) + self.allowances(user)
-            needed[~self.enough] = np.inf
+            needed = np.where(self.enough, self.distances(user), np.inf)
             needed[user] = np.inf
             other = int(np.argmin(needed))
             if needed[other] < best:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Self, overload
@@ -82,6 +82,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
     n_comparisons_: FloatArray  # (U,) N_u
     _users: UserRows
+    _keeps_float32 = False  # features given as float32 stay so, in half the memory
 
     # -- what a method decides ---------------------------------------------------------------------------------------
 
@@ -271,7 +272,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             validate_data(self, data.Z, skip_check_array=True)
             self.feature_names_ = data.feature_names
         else:
-            features = validate_data(self, Z, dtype=np.float64, ensure_all_finite=False)
+            kinds = [np.float64, np.float32] if self._keeps_float32 else np.float64
+            features = validate_data(self, Z, dtype=kinds, ensure_all_finite=False)
             answers, classes = two_answers(y, type(self).__name__)
             weights = None
             if sample_weight is not None:
@@ -280,7 +282,10 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             data = Comparisons.from_arrays(features, answers, owners, weights=weights)
             given = getattr(self, "feature_names_in_", None)  # scikit-learn's, when Z was a frame
             self.feature_names_ = None if given is None else tuple(str(name) for name in given)
-        return data.by_user(), classes
+        rows = data.by_user(copy=not isinstance(Z, Comparisons))
+        if rows.rows.Z.dtype == np.float32 and not self._keeps_float32:
+            rows = replace(rows, rows=rows.rows._replace(Z=rows.rows.Z.astype(np.float64)))
+        return rows, classes
 
     def _named_features(self) -> dict[str, Any]:
         """Feature names for a model file; `checked` ones came from a frame and are compared with later frames."""

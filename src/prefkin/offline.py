@@ -81,6 +81,7 @@ class OffC2PL(PreferenceModel):
     ridge_: float
     n_comparisons_: FloatArray
     _scale: Scale | None  # of preferences; None: not asked for
+    _keeps_float32 = True
 
     def __init__(
         self,
@@ -121,10 +122,11 @@ class OffC2PL(PreferenceModel):
         self._scale = learn_scale(rows, judges(rows), self.n_jobs) if self._needs_scale() else None
         points = self._locate(rows)  # line 2: θ̂_u and CI_u
         graph = replace(points, gamma=self._thresholds(rows, points))
-        neighbourhoods = (graph.neighbours(user) for user in range(len(rows)))  # lines 4-7
+        some, which = graph.distinct(self.n_jobs)  # lines 4-7
+        neighbourhoods = (graph.neighbours(user) for user in some)
         pooled = pool_estimates(  # lines 9-11
             rows, neighbourhoods, points.theta, ridge=self.ridge_, n_jobs=self.n_jobs
-        )
+        )[which]
         self._users, self._graph = rows, graph
         self.users_, self.classes_ = rows.labels, classes
         self.n_comparisons_ = rows.counts
@@ -319,7 +321,7 @@ class OffC2PL(PreferenceModel):
             )
         n_users = len(self._users)
         wanted = n_users > 1 and (isinstance(self.gamma, str) or self.gamma > 0)
-        if wanted and all(len(self.members(u)) == 1 for u in range(n_users)):
+        if wanted and self._graph.census(self.n_jobs).degree.max() == 1:
             advice = what_an_edge_takes(
                 self._graph,
                 self._users,

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from prefkin.comparisons import FloatArray, IntArray, UserRows
-from prefkin.likelihood import fit_preference
-from prefkin.progress import for_each
+from prefkin.compiled import RELATIVE_GRADIENT, RowSets, compiled_kernels
+from prefkin.likelihood import fit_sets, fitting_seconds
+from prefkin.overlapping import fit_overlapping, worth_sharing
 
 __all__ = ["distinct_sets", "pool_estimates"]
 
@@ -37,13 +38,29 @@ def pool_estimates(
 
     A neighbourhood of one is that user's own estimate, bit for bit.
     """
-
-    def fit(members: IntArray) -> FloatArray:
-        if len(members) == 1:
-            return own[members[0]]
-        counts = users.counts[members]
-        start = counts @ own[members] / max(counts.sum(), 1e-300)
-        return fit_preference(users.of_many(members), ridge=ridge, start=start)
-
     sets, which = distinct_sets(neighbourhoods)
-    return np.array(for_each(fit, sets, label="pooled estimates", n_jobs=n_jobs))[which]
+    counts = users.counts
+    start = np.array([counts[s] @ own[s] / max(counts[s].sum(), 1e-300) for s in sets])
+    alone = [i for i, s in enumerate(sets) if len(s) == 1]
+    theta, several = start, [i for i, s in enumerate(sets) if len(s) > 1]
+    theta[alone] = own[[sets[i][0] for i in alone]]
+    if several:
+        theta[several] = _fit_several(users, [sets[i] for i in several], start[several], ridge, n_jobs)
+    return theta[which]
+
+
+def _fit_several(
+    users: UserRows, sets: list[IntArray], start: FloatArray, ridge: float, n_jobs: int | None
+) -> FloatArray:
+    theta, left = start.copy(), np.ones(len(sets), dtype=bool)
+    rows = RowSets.of_users(sets, users.starts)
+    kernels = compiled_kernels(fitting_seconds(rows.sizes, users.dim))
+    if kernels is not None and worth_sharing(sets, len(users), users.dim):
+        shared, reached, _ = fit_overlapping(
+            kernels, users, sets, start, ridge=ridge, tol=RELATIVE_GRADIENT, n_jobs=n_jobs
+        )
+        theta[reached], left = shared[reached], ~reached
+    if left.any():
+        rest = RowSets.of_users([sets[i] for i in np.flatnonzero(left)], users.starts)
+        theta[left] = fit_sets(users.rows, rest, start[left], ridge=ridge, label="pooled estimates", n_jobs=n_jobs)
+    return theta

@@ -10,12 +10,14 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from collections.abc import Callable
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.special import expit
 
 from prefkin.candidates import Candidates
@@ -25,6 +27,9 @@ from prefkin.errors import InvalidParameter
 
 __all__ = ["RULES", "Fisher", "Known", "LeastCovered", "Pairs", "QueryRule", "Question", "Random", "widest_pair"]
 
+ROWS_KEPT = 1024  # pairs asked about before M⁻¹ is written out again
+LEADERS = 16  # contexts of two actions scored together
+ROUGHLY = -1  # a context whose score is a bound only
 ROWS_AT_ONCE = 512  # a context with more actions is searched block by block, in memory linear in its actions
 
 
@@ -95,42 +100,124 @@ class LeastCovered:
 
     Adding rows to M only lowers ‖z‖_{M⁻¹}, so the best score a context had in an earlier round bounds the one it has
     now: contexts are scored again only while such a bound is the largest. The choice is exact.
+
+    M⁻¹ is kept as P − VᵀV, a row of V for each pair asked about. A context of two actions has one score, which is
+    brought up to date by the rows of V since it was last looked at, for several such contexts in one product.
     """
 
     reads_answers: ClassVar[bool] = False
 
     def __init__(self, candidates: Candidates, information: FloatArray, rng: np.random.Generator) -> None:  # noqa: ARG002
         self.candidates = candidates
-        self.inverse: FloatArray = cho_solve(cho_factor(information), np.eye(self.candidates.dim))
+        self.inverse: FloatArray = cho_solve(cho_factor(information), np.eye(self.candidates.dim))  # P
+        self.asked: FloatArray = np.empty((0, candidates.dim))  # V, the first rows of the next
+        self.room: FloatArray = np.empty((0, candidates.dim))
+        self.pending: list[FloatArray] = []  # asked about, and not yet in V
+        self.flushed = 0  # pairs that P knows about already
         n_contexts = len(self.candidates)
-        self.bound = np.full(n_contexts, np.inf)
         self.pair: IntArray = np.zeros((n_contexts, 2), dtype=np.intp)
-        self.fresh = np.zeros(n_contexts, dtype=bool)
+        self.seen: IntArray = np.full(n_contexts, ROUGHLY)  # pairs asked about when a context was scored
         self.scored = 0  # contexts scored so far: the work done
+        self.heap = list(zip((-self._first_look()).tolist(), range(n_contexts), strict=True))  # by bound, best first
+        heapify(self.heap)
 
     def copy(self) -> Self:
-        """An independent copy of the matrices and bounds; the candidates are shared."""
-        return deepcopy(self, {id(self.candidates): self.candidates})
+        """A rule of its own; only what is never changed is shared."""
+        other = copy(self)
+        other.inverse, other.pair, other.seen = self.inverse.copy(), self.pair.copy(), self.seen.copy()
+        other.heap, other.pending = self.heap.copy(), self.pending.copy()
+        other.room = other.asked = self.asked.copy()
+        return other
 
     def pick(self, closed: Pairs, known: Known) -> Question | None:  # noqa: ARG002
         """Score stale contexts in the order of their bounds until a fresh one leads."""
-        while True:
-            x = int(np.argmax(self.bound))
-            if self.bound[x] == -np.inf:
-                return None
-            i, j = int(self.pair[x, 0]), int(self.pair[x, 1])
-            question = Question(x, i, j, float(np.sqrt(max(self.bound[x], 0.0))))
-            if self.fresh[x] and question not in closed:
-                return question
-            score, i, j = widest_pair(self.candidates.of(x), self.inverse, closed.of(x))
-            self.bound[x], self.pair[x], self.fresh[x] = score, (i, j), True
-            self.scored += 1
+        self._settle()
+        now = self.flushed + len(self.asked)
+        while self.heap:
+            stale: list[tuple[float, int]] = []
+            while self.heap and len(stale) < LEADERS:
+                bound, x = self.heap[0]
+                question = Question(x, int(self.pair[x, 0]), int(self.pair[x, 1]), float(np.sqrt(max(-bound, 0.0))))
+                if self.seen[x] == now and question not in closed:
+                    if stale:
+                        break
+                    return question
+                stale.append(heappop(self.heap))
+                if self.candidates.sizes[x] != 2:
+                    break
+            for score, x in self._scores(stale, closed):
+                self.seen[x] = now
+                if score > 0.0:  # else an action and its copy, or nothing left: never to be asked about
+                    heappush(self.heap, (-score, x))
+        return None
 
     def heard(self, z: FloatArray) -> None:
-        """M ← M + zzᵀ, on its inverse (Sherman-Morrison)."""
-        image = self.inverse @ z
-        self.inverse -= np.outer(image, image / (1.0 + float(z @ image)))
-        self.fresh[:] = False
+        """M ← M + zzᵀ, on its inverse, before the next question."""
+        self.pending.append(z)
+
+    def _settle(self) -> None:
+        """Rows of V for what is pending: L⁻¹ Z M⁻¹ with L Lᵀ = I + Z M⁻¹ Zᵀ (Sherman-Morrison-Woodbury)."""
+        if not self.pending:
+            return
+        if len(self.asked) >= ROWS_KEPT:  # let P take V up
+            self.inverse -= self.asked.T @ self.asked
+            self.flushed, self.asked = self.flushed + len(self.asked), self.room[:0]
+        Z = np.array(self.pending)
+        image = self._image(Z)
+        inner = image @ Z.T
+        inner[np.diag_indices(len(Z))] += 1.0
+        before, after = len(self.asked), len(self.asked) + len(Z)
+        if after > len(self.room):
+            self.room = np.vstack([self.asked, np.empty((after, Z.shape[1]))])
+        self.room[before:after] = solve_triangular(cholesky(inner, lower=True), image, lower=True)
+        self.asked, self.pending = self.room[:after], []
+
+    def _image(self, rows: FloatArray) -> FloatArray:
+        """rows M⁻¹."""
+        image: FloatArray = rows @ self.inverse - (rows @ self.asked.T) @ self.asked
+        return image
+
+    def _first_look(self) -> FloatArray:
+        """A bound for each context: of two actions from float32 products, with room for their error; else none."""
+        bound = np.full(len(self.candidates), np.inf)
+        two = np.flatnonzero(self.candidates.sizes == 2)
+        self.pair[two] = 0, 1
+        light = self.inverse.astype(np.float32)
+        largest = float(np.diag(self.inverse).max())
+        for start in range(0, len(two), ROWS_AT_ONCE):
+            some = two[start : start + ROWS_AT_ONCE]
+            z = self._differences(some).astype(np.float32)
+            score = np.einsum("ij,ij->i", z @ light, z, dtype=np.float64)
+            square = np.einsum("ij,ij->i", z, z, dtype=np.float64)
+            safe = (score > 1e-25) & np.isfinite(score)  # neither too small nor too large for float32
+            bound[some] = np.where(safe, 1.0001 * score + 1e-5 * largest * square, np.inf)
+        return bound
+
+    def _differences(self, contexts: IntArray) -> FloatArray:
+        at, features = self.candidates.starts[contexts], self.candidates.features
+        return features[at] - features[at + 1]
+
+    def _scores(self, stale: list[tuple[float, int]], closed: Pairs) -> list[tuple[float, int]]:
+        """The best scores of these contexts as they are now: one of any size last, all others of two actions."""
+        self.scored += len(stale)
+        found = []
+        if self.candidates.sizes[stale[-1][1]] != 2:
+            x = stale.pop()[1]
+            best, *self.pair[x] = _widest(self.candidates.of(x), self._image, closed.of(x))
+            found.append((best, x))
+        stale = [(bound, x) for bound, x in stale if (0, 1) not in closed.of(x)]
+        if not stale:
+            return found
+        contexts = np.array([x for _, x in stale])
+        z, score = self._differences(contexts), -np.array([bound for bound, _ in stale])
+        seen = self.seen[contexts]
+        old = np.flatnonzero(seen < self.flushed)  # P has changed since, or the score is only rough
+        score[old] = np.einsum("ij,ij->i", z[old] @ self.inverse, z[old])
+        known = np.maximum(seen - self.flushed, 0)  # rows of V that each score has heard of
+        gain = (self.asked[known.min() :] @ z.T) ** 2
+        gain[np.arange(len(gain))[:, None] < known - known.min()] = 0.0
+        score -= gain.sum(axis=0)
+        return found + list(zip(score.tolist(), contexts.tolist(), strict=True))
 
 
 class Fisher:
@@ -204,8 +291,18 @@ def widest_pair(
     >>> widest_pair(np.array([[0.0], [3.0], [1.0]]), np.eye(1), {(0, 1)})
     (4.0, 1, 2)
     """
+    return _widest(features, lambda rows: rows @ inverse, closed, theta)
+
+
+def _widest(
+    features: FloatArray,
+    image_of: Callable[[FloatArray], FloatArray],
+    closed: set[tuple[int, int]],
+    theta: FloatArray | None = None,
+) -> tuple[float, int, int]:
+    """`widest_pair` with P given by its products."""
     centred = features - features.mean(axis=0)
-    image = centred @ inverse
+    image = image_of(centred)
     square = np.einsum("ij,ij->i", image, centred)
     reach = np.sqrt(np.maximum(square, 0.0))
     reward = None if theta is None else centred @ theta
@@ -227,7 +324,7 @@ def widest_pair(
             for i in np.flatnonzero((score <= blurred).any(axis=1)):
                 near = np.flatnonzero(score[i] <= blurred)
                 apart = features[some[near]] - features[rows[i]]
-                score[i, near] = np.einsum("ij,ij->i", apart @ inverse, apart)
+                score[i, near] = np.einsum("ij,ij->i", image_of(apart), apart)
             same = score <= 0.0  # an action and its copy, or itself: nothing to ask
             if reward is not None:
                 margin = reward[rows][:, None] - reward[some]

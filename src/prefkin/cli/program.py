@@ -7,7 +7,7 @@ import sys
 import typer
 
 from prefkin import __version__
-from prefkin.cli import audit, demo, fit, rank
+from prefkin.cli import audit, bench, demo, fit, rank
 from prefkin.cli.console import err
 from prefkin.errors import PrefkinError
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo.demo, audit.audit, fit.fit, rank.rank):
+for command in (demo.demo, audit.audit, fit.fit, rank.rank, bench.bench):
     app.command()(command)
 
 

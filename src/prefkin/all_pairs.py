@@ -1,0 +1,157 @@
+"""The connection test for all pairs of users at once, in memory linear in the users.
+
+Squared distances come from float32 matrix products, a tile of users against another; pairs too near the threshold for
+float32 are decided by the exact test. Nothing is kept of a pair but what its two users count: how many neighbours each
+has, and a key that is equal for equal neighbourhoods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from prefkin.comparisons import BoolArray, FloatArray, IntArray
+from prefkin.progress import for_each
+
+__all__ = ["Census", "census_by_rows", "census_by_tiles", "nearest_pair", "user_codes"]
+
+TILE = 512  # users: a tile of products stays in the second cache
+SLACK = 4e-6  # relative error allowed to float32 distances; nearer pairs are tested exactly
+PAIRS_AT_ONCE = 2**16  # tested exactly in one call
+
+
+class Census(NamedTuple):
+    """What all rows of the graph say, a few numbers each."""
+
+    degree: IntArray  # (U,) neighbours, oneself included
+    key: IntArray  # (U,) equal for equal neighbourhoods
+    tested: int  # pairs whose distance was computed
+    exact: int  # pairs that needed the exact test
+
+
+def user_codes(n_users: int) -> tuple[IntArray, IntArray]:
+    """Two fixed odd-looking numbers per user; a neighbourhood's key is their sum."""
+    codes = np.random.default_rng(20_240_817).integers(-(2**31), 2**31, size=(2, n_users), dtype=np.int64)
+    return codes[0].astype(np.int32), codes[1].astype(np.int32)
+
+
+def census_by_rows(connected: Callable[[int], BoolArray], n_users: int, n_jobs: int | None = None) -> Census:
+    """By the exact test, one user after the other."""
+    one, other = user_codes(n_users)
+
+    def row(user: int) -> tuple[int, int, int]:
+        near = connected(user)
+        with np.errstate(over="ignore"):
+            return int(near.sum()), int(one[near].sum(dtype=np.int32)), int(other[near].sum(dtype=np.int32))
+
+    counted = np.array(for_each(row, range(n_users), label="graph", n_jobs=n_jobs), dtype=np.int64).reshape(-1, 3)
+    return Census(counted[:, 0].astype(np.intp), _joined(counted[:, 1], counted[:, 2]), n_users * n_users, 0)
+
+
+def _joined(one: Any, other: Any) -> IntArray:
+    return (one.astype(np.int64) << 32) ^ (other.astype(np.int64) & 0xFFFFFFFF)
+
+
+def census_by_tiles(
+    kernels: Any,
+    theta: FloatArray,
+    reach: FloatArray,
+    take: FloatArray,
+    exact: Callable[[IntArray, IntArray], BoolArray],
+    n_jobs: int | None = None,
+) -> Census:
+    """u is joined to v when ‖θ_u − θ_v‖ < reach_u − take_v; `exact(u, v)` decides pairs in doubt."""
+    n_users = len(theta)
+    members = np.flatnonzero(np.isfinite(take))  # a user about whom nothing is known has no neighbours
+    if len(members) == 0:
+        return Census(np.ones(n_users, dtype=np.intp), _joined(*user_codes(n_users)), 0, 0)
+    points = (theta[members] - theta[members].mean(axis=0)).astype(np.float32)
+    square = np.einsum("ij,ij->i", points, points)
+    doubled = np.float32(-2.0) * points
+    # float32 keeps differences of radii best when their common part is gone; an infinite threshold becomes a far one
+    middle = np.median(take[members])
+    narrow = take[members] - middle
+    beyond = narrow.max() + 3.0 * float(np.sqrt(square.max())) + 1.0
+    wide = np.minimum(reach[members] - middle, beyond)
+    blur = (4e-7 * (np.abs(wide) + np.abs(narrow))).astype(np.float32)
+    wide, narrow = wide.astype(np.float32), narrow.astype(np.float32)
+    codes = [code[members] for code in user_codes(n_users)]
+    edges = np.append(np.arange(0, len(members), TILE), len(members))
+    totals, lock = np.zeros((3, len(members)), dtype=np.int32), Lock()
+    doubts: list[Any] = []
+
+    def band(at: int) -> int:
+        """Tile number `at` against the tiles from `at` on: pairs tested."""
+        counted = np.zeros_like(totals)
+        doubtful = np.empty((TILE * TILE, 2), dtype=np.int32)
+        found, tested = [], 0
+        bounds = wide, narrow, blur, np.float32(SLACK)
+        rows = slice(edges[at], edges[at + 1])
+        for column in range(at, len(edges) - 1):
+            columns = slice(edges[column], edges[column + 1])
+            products = doubled[rows] @ points[columns].T
+            filled = kernels.connect_tile(
+                products, rows.start, columns.start, square, *bounds, *codes, *counted, doubtful
+            )
+            tested += products.size
+            found.append(doubtful[:filled].copy())
+        with lock:
+            np.add(totals, counted, out=totals)
+            doubts.extend(found)
+        return tested
+
+    tested = sum(for_each(band, range(len(edges) - 1), label="graph", n_jobs=n_jobs))
+    pairs = np.concatenate(doubts)
+    pairs = np.concatenate([pairs, pairs[:, ::-1]])  # both directions
+    for some in np.array_split(pairs, len(pairs) // PAIRS_AT_ONCE + 1):
+        joined = some[exact(members[some[:, 0]], members[some[:, 1]])]
+        one_each = np.ones(len(joined), dtype=np.int32)
+        for total, value in zip(totals, (one_each, *(code[joined[:, 1]] for code in codes)), strict=True):
+            np.add.at(total, joined[:, 0], value)
+    degree, one, other = np.ones(n_users, dtype=np.intp), *user_codes(n_users)  # everybody's own neighbour
+    degree[members] += totals[0]
+    one[members] += totals[1]
+    other[members] += totals[2]
+    return Census(degree, _joined(one, other), tested, len(pairs) // 2)
+
+
+def nearest_pair(theta: FloatArray, extra: FloatArray) -> tuple[int, int] | None:
+    """The pair u < v with the least ‖θ_u − θ_v‖ + extra_u + extra_v; None when there is none with finite extras.
+
+    >>> nearest_pair(np.array([[0.0], [1.0], [3.0], [3.5]]), np.array([0.0, 0.0, 0.0, 2.0]))
+    (0, 1)
+    """
+    members = np.flatnonzero(np.isfinite(extra))
+    if len(members) < 2:
+        return None
+    centred = theta[members] - theta[members].mean(axis=0)
+    beyond = extra[members] - extra[members].min()
+    unit = max(float(np.abs(centred).max()), float(beyond.max()), 1e-300)  # so that float32 does not overflow
+    points = (centred / unit).astype(np.float32)
+    square = np.einsum("ij,ij->i", points, points)
+    more = (beyond / unit).astype(np.float32)
+    best, pair = np.inf, (-1, -1)
+    for top in range(0, len(members), TILE):
+        for left in range(top, len(members), TILE):
+            rows, columns = slice(top, top + TILE), slice(left, left + TILE)
+            size = square[rows, None] + square[columns]
+            apart = size - np.float32(2.0) * (points[rows] @ points[columns].T) - np.float32(SLACK) * size
+            # at least this much: what float32 may have added is taken off
+            needed = np.sqrt(np.maximum(apart, 0.0)) + (more[rows, None] + more[columns]) * np.float32(1.0 - 1e-6)
+            if top == left:
+                needed[np.tril_indices(len(needed))] = np.inf
+            if needed.min() == np.inf or not needed.min() <= best / unit:
+                continue
+            lowest = np.unravel_index([int(np.argmin(needed))], needed.shape)
+            for near in (lowest, None):  # the lowest first: with it few are left to look at
+                some = np.nonzero(needed <= best / unit * (1.0 + 1e-6)) if near is None else near
+                one, other = members[some[0] + top], members[some[1] + left]
+                exact = np.linalg.norm(theta[other] - theta[one], axis=1)
+                exact += (extra[one] - extra[members].min()) + (extra[other] - extra[members].min())
+                for total, u, v in zip(exact.tolist(), one.tolist(), other.tolist(), strict=True):
+                    if total < best or (total == best and (u, v) < pair):
+                        best, pair = total, (u, v)
+    return pair if np.isfinite(best) else None

@@ -1,0 +1,148 @@
+"""When compiled code is worth loading, and the loops over users that use it.
+
+numba takes half a second to load, and seconds to compile on the first use ever (it keeps the result on disk). So it is
+loaded only where the plain numpy code would take longer; that depends on the size of the work alone, never on what ran
+before, so that equal calls give equal results. Without numba everything runs all the same, slower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from threading import local
+from typing import Any
+
+import numpy as np
+
+from prefkin.comparisons import BoolArray, FloatArray, IntArray, Rows
+from prefkin.progress import for_each
+
+__all__ = ["RELATIVE_GRADIENT", "RowSets", "compiled_kernels", "fit_compiled", "refit_compiled"]
+
+WORTH_LOADING = 3.0  # seconds of plain numpy
+RELATIVE_GRADIENT = 1e-6  # compiled estimates: max|gradient| is at most this times max|gradient at 0|
+TILED_FEATURES = 192  # more features than this: conjugate gradients inside Newton's method
+TILED_NUMBERS = 2**23  # likewise for sets of more numbers than this (64 MB), which are not copied
+CHUNK_NUMBERS = 2**20  # numbers in the rows of sets that are handed to one thread at a time
+
+
+@cache
+def _load() -> Any:
+    try:
+        return import_module("prefkin.kernels")
+    except ImportError:  # no numba, or one that does not fit this numpy
+        return None
+
+
+def compiled_kernels(seconds: float) -> Any:
+    """The module of compiled kernels if plain numpy would take long, else None.
+
+    >>> compiled_kernels(0.1) is None
+    True
+    """
+    return _load() if seconds >= WORTH_LOADING else None
+
+
+@dataclass(frozen=True, eq=False)
+class RowSets:
+    """Sets of rows of one table: set s owns the ranges first[k]:last[k], k from pointer[s] to pointer[s + 1].
+
+    >>> sets = RowSets.of_users([np.array([0, 1, 3])], np.array([0, 2, 4, 5, 9]))
+    >>> sets.first.tolist(), sets.last.tolist(), sets.sizes.tolist()
+    ([0, 5], [4, 9], [8])
+    """
+
+    first: IntArray
+    last: IntArray
+    pointer: IntArray
+
+    def __len__(self) -> int:
+        return len(self.pointer) - 1
+
+    @classmethod
+    def of_users(cls, members: list[IntArray], starts: IntArray) -> RowSets:
+        """The rows of each set of users, of whom user u owns starts[u]:starts[u + 1]; neighbours share one range."""
+        first, last, pointer = [], [], [0]
+        for users in members:
+            breaks = np.flatnonzero(np.diff(users) != 1) + 1
+            first.append(starts[users[np.concatenate([[0], breaks])]])
+            last.append(starts[users[np.concatenate([breaks - 1, [-1]])] + 1])
+            pointer.append(pointer[-1] + len(first[-1]))
+        return cls(np.concatenate(first), np.concatenate(last), np.array(pointer))
+
+    @property
+    def sizes(self) -> IntArray:
+        """Rows per set."""
+        before = np.concatenate([[0], np.cumsum(self.last - self.first)])
+        sizes: IntArray = before[self.pointer[1:]] - before[self.pointer[:-1]]
+        return sizes
+
+    def rows(self, table: Rows, s: int) -> Rows:
+        """The rows of one set; a view when they are one range."""
+        ranges = range(self.pointer[s], self.pointer[s + 1])
+        return Rows.join([Rows(*(part[self.first[k] : self.last[k]] for part in table)) for k in ranges])
+
+
+def refit_compiled(kernels: Any, rows: Rows, known: int, theta: FloatArray, *, ridge: float) -> FloatArray:
+    """Estimates from the first known + 1, known + 2, ... rows, one row each, every one from the last; NaN from the
+    first on that fails."""
+    Z, y, weights = rows
+    light, side = Z.astype(np.float32, copy=False), 2.0 * y - 1.0
+    d = Z.shape[1]
+    squares, zero, work = np.zeros(d), np.zeros(d), np.zeros(4, dtype=np.int64)
+    kernels.note_rows(light[:known], side[:known], weights[:known], squares, zero)
+    trail = np.full((len(y) - known, d), np.nan)
+    current = np.array(theta, dtype=np.float64)
+    for k in range(len(trail)):
+        end = known + k + 1
+        kernels.note_rows(light[end - 1 : end], side[end - 1 : end], weights[end - 1 : end], squares, zero)
+        kernels.newton_cg(
+            Z[:end], light[:end], side[:end], weights[:end], squares, zero, ridge, RELATIVE_GRADIENT, current, work
+        )
+        if not work[3]:
+            break
+        trail[k] = current
+    return trail
+
+
+def fit_compiled(
+    kernels: Any, rows: Rows, sets: RowSets, theta: FloatArray, *, ridge: float, label: str, n_jobs: int | None
+) -> BoolArray:
+    """Estimates of all sets into `theta`, which holds the starts; for each set whether the tolerance was reached."""
+    Z, y, weights = rows
+    sizes, d = sets.sizes, Z.shape[1]
+    work = np.zeros((len(sets), 4), dtype=np.int64)
+    numbers = sizes * d
+    tiled = (d <= TILED_FEATURES) & (numbers <= TILED_NUMBERS)
+    # sets in order, in chunks of about equal work; a set that is not tiled is a chunk of its own
+    chunk = np.cumsum(np.where(tiled, numbers, CHUNK_NUMBERS)) // CHUNK_NUMBERS
+    ends = np.concatenate([np.flatnonzero((np.diff(chunk) != 0) | (np.diff(tiled) != 0)) + 1, [len(sets)]])
+    begins = np.concatenate([[0], ends[:-1]])
+    own = local()
+
+    def one(s: int) -> None:
+        table, answers, scale = sets.rows(rows, s)
+        light = table
+        if table.dtype != np.float32:
+            if getattr(own, "room", np.empty(0)).size < table.size:
+                own.room = np.empty(table.size, dtype=np.float32)
+            light = own.room[: table.size].reshape(table.shape)
+            np.copyto(light, table, casting="same_kind")
+        side, squares, zero = 2.0 * answers - 1.0, np.zeros(d), np.zeros(d)
+        kernels.note_rows(light, side, scale, squares, zero)
+        kernels.newton_cg(table, light, side, scale, squares, zero, ridge, RELATIVE_GRADIENT, theta[s], work[s])
+
+    def some(at: int) -> None:
+        begin, end = int(begins[at]), int(ends[at])
+        if tiled[begin]:
+            kernels.descend(
+                Z, y, weights, sets.first, sets.last, sets.pointer, begin, end, ridge, RELATIVE_GRADIENT, theta, work
+            )
+        else:
+            for s in range(begin, end):
+                one(s)
+
+    for_each(some, range(len(ends)), label=label, n_jobs=n_jobs)
+    reached: BoolArray = work[:, 3] > 0
+    return reached

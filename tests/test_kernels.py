@@ -1,0 +1,430 @@
+"""Compiled code gives what plain numpy gives, for any number of threads, with the work it promises."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+import prefkin.compiled
+import prefkin.spectrum
+from prefkin import Candidates, Comparisons, OffC2PL
+from prefkin.active import ActiveSession
+from prefkin.all_pairs import census_by_rows
+from prefkin.comparisons import Rows, UserRows
+from prefkin.compiled import RELATIVE_GRADIENT, RowSets
+from prefkin.errors import SessionError
+from prefkin.graph import Graph
+from prefkin.likelihood import estimate_users, fit_preference, refit_sequence
+from prefkin.overlapping import fit_overlapping
+from prefkin.pooling import distinct_sets, pool_estimates
+from prefkin.queries import Known, LeastCovered, Pairs
+from prefkin.spectrum import least_eigenvalue, least_eigenvalues
+from tests.oracles import literal
+
+kernels = pytest.importorskip("prefkin.kernels")
+
+
+def people(seed, sizes, d, scale=1.0, ill=False, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    Z = scale * rng.standard_normal((starts[-1], d))
+    if ill:
+        Z *= np.logspace(0, -3, d)
+    theta = rng.standard_normal((len(sizes), d))
+    y = (rng.random(len(Z)) < expit(np.einsum("ij,ij->i", Z, np.repeat(theta, sizes, axis=0)))).astype(float)
+    return UserRows(Rows(Z.astype(dtype), y, rng.uniform(0.2, 3.0, len(Z))), starts, np.arange(len(sizes)))
+
+
+def relative_gradient(rows, theta, ridge):
+    Z, y, w = rows.Z.astype(float), rows.y, rows.weights
+    slope = Z.T @ (w * (expit(Z @ theta) - y)) + ridge * theta
+    return np.abs(slope).max() / np.abs(Z.T @ (w * (0.5 - y))).max()
+
+
+def plain(monkeypatch):
+    monkeypatch.setattr(prefkin.compiled, "WORTH_LOADING", np.inf)
+
+
+def always_compiled(monkeypatch):
+    monkeypatch.setattr(prefkin.compiled, "WORTH_LOADING", 0.0)
+
+
+SHAPES = {
+    "many small": ([30, 1, 7, 64, 300, 12], 5),
+    "fewer rows than features": ([3, 8, 20], 40),
+    "one feature": ([5, 50], 1),
+    "many features": ([250, 40], 210),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ridge", [0.01, 1.0])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_compiled_estimates_are_those_of_numpy(monkeypatch, shape, ridge, dtype):
+    users = people(0, *SHAPES[shape], dtype=dtype)
+    plain(monkeypatch)
+    slow = estimate_users(users, ridge=ridge)
+    always_compiled(monkeypatch)
+    fast = estimate_users(users, ridge=ridge)
+    assert not np.array_equal(fast, slow)  # the compiled code did run
+    for user in range(len(users)):
+        assert relative_gradient(users.of(user), fast[user], ridge) <= 1.01 * RELATIVE_GRADIENT
+        assert np.abs(fast[user] - slow[user]).max() <= 2e-4 * (1 + np.abs(slow[user]).max())
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 1000), ill=st.booleans(), scale=st.sampled_from([0.01, 1.0, 30.0]), d=st.integers(1, 20))
+def test_every_compiled_estimate_keeps_the_tolerance(seed, ill, scale, d):
+    sizes = np.random.default_rng(seed).integers(0, 60, size=6)
+    users = people(seed, sizes, d, scale, ill)
+    theta, work = np.zeros((6, d)), np.zeros((6, 4), dtype=np.int64)
+    kernels.descend(*users.rows, users.starts[:-1], users.starts[1:], np.arange(7), 0, 6, 1.0, 1e-6, theta, work)
+    assert work[:, 3].all()
+    for user in np.flatnonzero(sizes):
+        assert relative_gradient(users.of(user), theta[user], 1.0) <= 1.01e-6
+
+
+def test_what_compiled_code_cannot_solve_is_left_to_numpy(monkeypatch):
+    users = people(1, [20, 30], 4)
+    plain(monkeypatch)
+    slow = estimate_users(users, ridge=1.0)
+    always_compiled(monkeypatch)
+    monkeypatch.setattr(kernels, "descend", lambda *arguments: None)  # reaches nothing
+    assert np.array_equal(estimate_users(users, ridge=1.0), slow)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compiled_estimates_do_not_depend_on_threads(monkeypatch, shape):
+    always_compiled(monkeypatch)
+    monkeypatch.setattr(prefkin.compiled, "CHUNK_NUMBERS", 50)
+    users = people(2, *SHAPES[shape])
+    one = estimate_users(users, ridge=1.0, n_jobs=1)
+    for n_jobs in (2, 5):
+        assert np.array_equal(estimate_users(users, ridge=1.0, n_jobs=n_jobs), one)
+
+
+def test_small_users_take_few_passes_over_their_rows():
+    users = people(3, [200] * 20, 32)
+    theta, work = np.zeros((20, 32)), np.zeros((20, 4), dtype=np.int64)
+    kernels.descend(*users.rows, users.starts[:-1], users.starts[1:], np.arange(21), 0, 20, 1.0, 1e-6, theta, work)
+    steps, passes, _factored, _ = work.T
+    assert (passes == 1 + 2 * steps).all()
+    assert steps.mean() < 25
+    assert steps.max() < 40
+    ill = people(3, [200] * 20, 32, 3.0, ill=True)
+    theta[:] = 0
+    kernels.descend(*ill.rows, ill.starts[:-1], ill.starts[1:], np.arange(21), 0, 20, 1.0, 1e-6, theta, work)
+    assert work[:, 2].any()  # a factorisation was worth it
+    assert work[:, 0].max() < 40  # a hundred and more without
+
+
+def test_many_features_take_few_passes_and_one_over_float64():
+    rng = np.random.default_rng(4)
+    Z = rng.standard_normal((400, 300))
+    Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+    side = np.where(rng.random(400) < expit(3 * Z[:, 0]), 1.0, -1.0)
+    theta, work, squares, zero = np.zeros(300), np.zeros(4, dtype=np.int64), np.zeros(300), np.zeros(300)
+    light = Z.astype(np.float32)
+    kernels.note_rows(light, side, np.ones(400), squares, zero)
+    assert np.allclose(zero, -0.5 * side @ Z, atol=1e-5)
+    assert np.allclose(squares, 0.25 * (Z**2).sum(axis=0), rtol=1e-5)
+    kernels.newton_cg(Z, light, side, np.ones(400), squares, zero, 1.0, 1e-6, theta, work)
+    steps, passes, exact, reached = work
+    assert reached
+    assert steps <= 6
+    assert passes <= 25
+    assert exact == 1
+
+
+def test_refits_after_each_answer_are_fits_of_all_rows_so_far(monkeypatch):
+    always_compiled(monkeypatch)
+    rows = people(5, [60], 30).rows
+    trail = refit_sequence(rows, 40, np.zeros(30), ridge=1.0)
+    for k, theta in enumerate(trail):
+        part = Rows(*(column[: 41 + k] for column in rows))
+        assert relative_gradient(part, theta, 1.0) <= 1.01e-6
+        assert np.allclose(theta, fit_preference(part, ridge=1.0), atol=1e-5)
+
+
+# -- eigenvalues -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "d", "power"), [(300, 250, 0.0), (300, 250, 0.5), (255, 250, 0.0), (900, 250, 0.0)])
+def test_the_least_of_many_eigenvalues_needs_no_decomposition(monkeypatch, rng, n, d, power):
+    Z = (rng.standard_normal((n, d)) * np.arange(1, d + 1) ** -power) @ np.linalg.qr(rng.standard_normal((d, d)))[0]
+    rows = Rows(Z, np.ones(n), rng.uniform(0.5, 2.0, n))
+    exact = np.linalg.eigvalsh(literal.information(Z, 0.0, 1.0, rows.weights))[0]
+    monkeypatch.setattr(prefkin.spectrum, "eigh", None)
+    assert least_eigenvalue(rows) == pytest.approx(exact, rel=1e-8)
+
+
+def test_a_singular_matrix_has_least_eigenvalue_zero(rng):
+    Z = rng.standard_normal((400, 200)) @ rng.standard_normal((200, 250))
+    assert least_eigenvalue(Rows(Z, np.ones(400), np.ones(400))) == pytest.approx(0.0, abs=1e-7)
+
+
+def test_eigenvalues_of_many_users_are_those_of_each():
+    users = people(6, [40, 3, 12, 60], 12)
+    assert np.allclose(least_eigenvalues(users.rows, users.starts), [least_eigenvalue(users.of(u)) for u in range(4)])
+
+
+# -- graph -----------------------------------------------------------------------------------------------------------
+
+
+def points(seed, n_users, d=3):
+    rng = np.random.default_rng(seed)
+    theta = rng.standard_normal((n_users, d)).round(1)  # rounded: some pairs lie on the threshold exactly
+    radius = rng.uniform(0.1, 0.5, n_users).round(1) + 20.0
+    return Graph(theta, radius, np.full(n_users, 41.9), 1.0, np.ones(n_users, dtype=bool))
+
+
+def counted_by_tiles(graph, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(prefkin.compiled, "WORTH_LOADING", 0.0)
+        return graph.census()
+
+
+@pytest.mark.parametrize("n_users", [1, 2, 511, 700, 1100])
+def test_all_pairs_at_once_are_the_rows_of_the_graph(monkeypatch, n_users):
+    graph = points(n_users, n_users)
+    rng = np.random.default_rng(0)
+    if n_users > 500:
+        graph.gamma[:] += rng.uniform(-0.5, 0.5, n_users)
+        graph.gamma[3] = np.inf
+        graph.enough[4] = False
+        graph.radius[5] = np.inf
+        graph.theta[7] = graph.theta[6]
+    fast = counted_by_tiles(graph, monkeypatch)
+    slow = census_by_rows(graph.connected, n_users)
+    assert np.array_equal(fast.degree, slow.degree)
+    assert np.array_equal(fast.key, slow.key)
+
+
+def test_a_pair_exactly_on_the_threshold_is_decided_as_in_its_row(monkeypatch):
+    graph = points(1, 600)
+    u, v = 17, 411
+    graph.gamma[:] = graph.distances(u)[v] + graph.allowances(u)[v]
+    fast = counted_by_tiles(graph, monkeypatch)
+    assert fast.exact >= 1
+    assert np.array_equal(fast.degree, census_by_rows(graph.connected, 600).degree)
+
+
+def test_each_pair_is_tested_once_and_few_twice(monkeypatch, rng):
+    graph = Graph(
+        rng.standard_normal((1024, 8)), rng.uniform(1, 1.1, 1024), np.full(1024, 5.0), 1.0, np.ones(1024, bool)
+    )
+    counted = counted_by_tiles(graph, monkeypatch)
+    assert counted.tested == 3 * 512 * 512  # two tiles with themselves, and one with the other
+    assert counted.exact < 1024 * 1024 / 2 / 1000
+
+
+def test_the_graph_does_not_depend_on_threads(monkeypatch):
+    always_compiled(monkeypatch)
+    results = [points(2, 1500).census(n_jobs) for n_jobs in (1, 3)]
+    assert np.array_equal(results[0].key, results[1].key)
+    assert np.array_equal(results[0].degree, results[1].degree)
+
+
+@given(seed=st.integers(0, 300))
+def test_distinct_neighbourhoods_are_found_by_their_keys(seed):
+    graph = points(seed, 30, d=1)
+    first, which = graph.distinct()
+    sets, expected = distinct_sets(graph.neighbours(u) for u in range(30))
+    assert np.array_equal(which, expected)
+    assert [graph.neighbours(u).tolist() for u in first] == [s.tolist() for s in sets]
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 500), n_users=st.sampled_from([1, 2, 5, 40]), scale=st.sampled_from([1e-9, 1.0, 1e40]))
+def test_the_first_edge_is_the_pair_that_needs_the_least(seed, n_users, scale):
+    rng = np.random.default_rng(seed)
+    theta, radius = scale * rng.standard_normal((n_users, 2)).round(1), scale * rng.uniform(0, 2, n_users).round(1)
+    enough = rng.random(n_users) < 0.8
+    graph = Graph(theta, radius, np.zeros(n_users), 1.5, enough)
+    needed = {
+        (u, v): np.linalg.norm(theta[u] - theta[v]) + 1.5 * (radius[u] + radius[v])
+        for u in range(n_users)
+        for v in range(u + 1, n_users)
+        if enough[u] and enough[v]
+    }
+    found = graph.first_edge()
+    if not needed:
+        assert found is None
+    else:
+        assert needed[found] == pytest.approx(min(needed.values()), rel=1e-9)
+
+
+def test_the_first_edge_is_found_across_tiles(monkeypatch, rng):
+    monkeypatch.setattr("prefkin.all_pairs.TILE", 7)
+    theta = rng.standard_normal((50, 3))
+    theta[44] = theta[9] + 1e-5
+    assert Graph(theta, np.full(50, 30.0), np.zeros(50), 1.0, np.ones(50, dtype=bool)).first_edge() == (9, 44)
+
+
+# -- pooling ---------------------------------------------------------------------------------------------------------
+
+
+def overlapping_sets(rng, n_users):
+    return [np.union1d(np.flatnonzero(rng.random(n_users) < 0.5), [u]) for u in range(n_users)]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_overlapping_sets_are_fitted_as_if_alone(monkeypatch, rng, dtype):
+    users = people(8, rng.integers(5, 40, size=30), 6, dtype=dtype)
+    sets = overlapping_sets(rng, 30)
+    plain(monkeypatch)
+    own = estimate_users(users, ridge=1.0)
+    slow = pool_estimates(users, sets, own, ridge=1.0)
+    always_compiled(monkeypatch)
+    fast = pool_estimates(users, sets, own, ridge=1.0)
+    assert not np.array_equal(fast, slow)
+    for theta, members in zip(fast, sets, strict=True):
+        assert relative_gradient(users.of_many(members), theta, 1.0) <= 1.01e-6
+    assert np.allclose(fast, slow, atol=1e-5)
+    assert np.array_equal(pool_estimates(users, sets, own, ridge=1.0, n_jobs=3), fast)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_overlapping_sets_take_few_gradients(rng, compiled):
+    users = people(9, [50] * 40, 8)
+    theta = rng.standard_normal(8)
+    users.rows.y[:] = rng.random(2000) < expit(users.rows.Z @ theta)  # all alike
+    sets = overlapping_sets(rng, 40)
+    start = np.array([estimate_users(users, ridge=1.0)[s].mean(axis=0) for s in sets])
+    _, reached, gradients = fit_overlapping(kernels if compiled else None, users, sets, start, ridge=1.0, tol=1e-6)
+    assert reached.all()
+    assert gradients <= 7
+
+
+def test_sets_of_rows_join_neighbouring_users():
+    sets = RowSets.of_users([np.array([1, 2, 5]), np.array([0])], np.array([0, 2, 3, 7, 7, 9, 12]))
+    assert (sets.first.tolist(), sets.last.tolist(), sets.pointer.tolist()) == ([2, 9, 0], [7, 12, 2], [0, 2, 3])
+    table = Rows(np.arange(12.0)[:, None], np.ones(12), np.ones(12))
+    assert sets.rows(table, 0).Z[:, 0].tolist() == [2, 3, 4, 5, 6, 9, 10, 11]
+
+
+# -- questions -------------------------------------------------------------------------------------------------------
+
+NOTHING = Known(Rows(np.empty((0, 1)), np.empty(0), np.empty(0)), np.zeros(1), np.eye(1))
+
+
+@given(seed=st.integers(0, 500), kept=st.sampled_from([1, 3, 1024]))
+def test_pools_of_pairs_are_asked_in_the_order_of_scoring_all(seed, kept):
+    rng = np.random.default_rng(seed)
+    d, pool = int(rng.integers(1, 6)), int(rng.integers(1, 40))
+    pairs = rng.standard_normal((pool, 2, d)) * rng.choice([1e-3, 1.0, 1e3])
+    candidates, M, closed = Candidates(pairs), np.eye(d) + 0.1, Pairs()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefkin.queries.ROWS_KEPT", kept)
+        rule = LeastCovered(candidates, M, rng)
+        for _ in range(pool + 1):
+            question = rule.pick(closed, NOTHING)
+            inverse = np.linalg.inv(M)
+            left = [x for x in range(pool) if (0, 1) not in closed.of(x)]
+            if question is None:
+                assert not left
+                break
+            z = pairs[:, 0] - pairs[:, 1]
+            scores = np.einsum("ij,jk,ik->i", z, inverse, z)
+            assert question.score**2 == pytest.approx(scores[left].max(), rel=1e-6)
+            assert scores[question.context] == pytest.approx(scores[left].max(), rel=1e-6)
+            M = M + np.outer(z[question.context], z[question.context])
+            closed.add(question)
+            rule.heard(z[question.context])
+
+
+def test_most_pairs_of_a_large_pool_are_scored_once(rng):
+    pairs = np.zeros((5000, 2, 10))
+    pairs[:, 0] = rng.standard_normal((5000, 10)) * rng.uniform(0.5, 1.5, (5000, 1))
+    rule, closed = LeastCovered(Candidates(pairs), np.eye(10), rng), Pairs()
+    for _ in range(50):
+        question = rule.pick(closed, NOTHING)
+        closed.add(question)
+        rule.heard(pairs[question.context, 0])
+    assert rule.scored < 50 * 5000 / 10
+
+
+def session(rng, repeat=False, rule="coverage"):
+    rows = people(10, [20], 4).rows
+    candidates = Candidates(np.random.default_rng(0).standard_normal((12, 3, 4)))
+    return ActiveSession(rows, candidates, theta=np.zeros(4), ridge=1.0, kappa=0.1, repeat=repeat, rule=rule, rng=rng)
+
+
+@pytest.mark.parametrize("rule", ["coverage", "fisher"])
+def test_answers_at_once_are_answers_one_by_one(rng, rule):
+    one, all_at_once = session(np.random.default_rng(1), rule=rule), session(np.random.default_rng(1), rule=rule)
+    questions = one.plan(9) if rule == "coverage" else [one.ask()]
+    answers = [bool(k % 2) for k in range(len(questions))]
+    for question, answer in zip(questions, answers, strict=True):
+        one.tell(question, answer)
+    all_at_once.tell_all(questions, answers)
+    assert np.allclose(one.theta, all_at_once.theta, atol=1e-8)
+    assert np.allclose(one.preference, all_at_once.preference, atol=1e-8)
+    assert np.allclose(one.information, all_at_once.information)
+    assert one.ask() == all_at_once.ask()
+    assert one.log == all_at_once.log
+
+
+def test_answers_at_once_are_checked_before_anything_changes(rng):
+    talk = session(rng)
+    questions = talk.plan(2)
+    for arguments, message in (
+        ((questions, [True]), "1 answers to 2 questions"),
+        ((questions, [True, "yes"]), "an answer is True or False"),
+        (([questions[0], questions[0]], [True, True]), "a pair occurs twice"),
+    ):
+        with pytest.raises(SessionError, match=message):
+            talk.tell_all(*arguments)
+    assert talk.n_answers == 0
+    assert talk.log == []
+
+
+# -- loading ---------------------------------------------------------------------------------------------------------
+
+SMALL_FIT = """
+import sys, numpy as np
+{before}
+import prefkin
+rng = np.random.default_rng(0)
+Z, users = rng.standard_normal((200, 3)) / 3, np.repeat(np.arange(10), 20)
+model = prefkin.OffC2PL(gamma=np.inf).fit(Z, Z[:, 0] > 0, users=users)
+{after}
+"""
+
+
+def run_python(before, after):
+    code = SMALL_FIT.format(before=before, after=after)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_little_work_does_not_load_numba():
+    assert run_python("", "print('numba' in sys.modules)") == "False"
+
+
+def test_without_numba_everything_runs():
+    after = (
+        "prefkin.compiled.WORTH_LOADING = 0\nprint(model.fit(Z, Z[:, 0] > 0, users=users).theta_.round(6).tolist()[0])"
+    )
+    with_numba, without = run_python("", after), run_python("sys.modules['numba'] = None", after)
+    assert np.allclose(eval(with_numba), eval(without), atol=1e-5)
+
+
+# -- float32 ---------------------------------------------------------------------------------------------------------
+
+
+def test_float32_features_stay_float32_in_the_papers_algorithm(rng):
+    users = people(11, [40] * 5, 3, scale=0.3)
+    Z, y, owner = users.rows.Z.astype(np.float32), users.rows.y, np.repeat(np.arange(5), 40)
+    data = Comparisons.from_arrays(Z, y, owner)
+    assert data.Z is Z
+    light, full = OffC2PL(gamma=np.inf).fit(data), OffC2PL(gamma=np.inf).fit(Z.astype(float), y, users=owner)
+    assert light._users.rows.Z.base is Z  # in order already: no copy
+    assert OffC2PL(gamma=np.inf).fit(Z, y, users=owner)._users.rows.Z.dtype == np.float32
+    assert np.allclose(light.theta_, full.theta_, atol=1e-9)
+    assert np.allclose(light.radius_, full.radius_)
+    assert light.theta_.dtype == light.information(0).dtype == np.float64
+    assert light.fold_in(Z[:7], y[:7]).theta.dtype == np.float64
