@@ -23,7 +23,7 @@ __all__ = ["METRICS", "Fitted", "Verdict", "feature_scale", "judge", "only"]
 METRICS = ("isotropic", "diagonal")
 HEATS = np.round(np.arange(0.6, 1.45, 0.05), 2)
 FACTORS = (1.0, 0.3, 0.1, 0.0, 3.0)  # on the variance between users; 0: everybody is taken to want the same
-CLEARLY = 2.0  # held-out log-likelihood that a factor other than 1 and 0 must gain
+CLEARLY = 2.0  # held-out log-likelihood, beside a standard error, by which an option must beat the plain one
 IMAGINARY = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
 
 
@@ -55,14 +55,15 @@ class Verdict(NamedTuple):
 
 
 def judge(rows: UserRows, folds: int = 3) -> Verdict:
-    """The options that predict held-out answers best, with the heat that makes each honest.
+    """The options that predict held-out answers best, each with the heat that makes it honest.
 
-    With very many features, so many fits would cost too much: what evidence says stands.
+    The plain one, isotropic with the spread that evidence finds, stands unless another is clearly better; that
+    everybody wants the same is plainer still. With very many features, so many fits would cost too much: the plain one.
     """
     if len(rows) == 1 or rows.dim == 1 or rows.dim >= LARGE:
         return Verdict()
     fold_of, some = content_folds(rows, folds), judges(rows)[:MOST_SEATED]
-    loss = {(metric, factor): np.zeros(len(HEATS)) for metric in METRICS for factor in FACTORS}
+    loss = {(metric, factor): np.zeros((len(rows), len(HEATS))) for metric in METRICS for factor in FACTORS}
     for fold in range(folds):
         parts = split_rows(rows, fold_of != fold)
         heard = np.array([u for u in some if len(parts[0].of(u).y)], dtype=np.intp)
@@ -75,10 +76,18 @@ def judge(rows: UserRows, folds: int = 3) -> Verdict:
             for factor in FACTORS:
                 spread = with_spread(cloud, factor)
                 people = [spread.person(u) for u in range(len(heard))]
-                loss[metric, factor] += _held_out_loss(people, test, scale)
-    needed = {option: float(loss[option].min()) + CLEARLY * (option[1] not in (0.0, 1.0)) for option in loss}
-    metric, factor = min(loss, key=lambda option: round(needed[option], 9))
-    return Verdict(metric, factor, float(HEATS[int(np.argmin(loss[metric, factor].round(9)))]))
+                loss[metric, factor][heard] += _held_out_loss(people, test, scale)
+    best = {option: each[:, int(np.argmin(each.sum(axis=0).round(9)))] for option, each in loss.items()}
+    plain = best["isotropic", 1.0]
+
+    def handicap(option: tuple[str, float]) -> float:
+        if option in (("isotropic", 1.0), ("isotropic", 0.0)):
+            return 0.0
+        gain = (plain - best[option])[some]
+        return CLEARLY + float(np.std(gain) * np.sqrt(len(gain)))
+
+    option = min(best, key=lambda option: round(float(best[option].sum()) + handicap(option), 9))
+    return Verdict(*option, float(HEATS[int(np.argmin(loss[option].sum(axis=0).round(9)))]))
 
 
 def with_spread(cloud: Blocks, factor: float) -> Blocks:
@@ -88,12 +97,12 @@ def with_spread(cloud: Blocks, factor: float) -> Blocks:
 
 
 def _held_out_loss(people: list[Person], test: UserRows, scale: FloatArray) -> FloatArray:
-    """For each of `HEATS`."""
-    total = np.zeros(len(HEATS))
+    """Of each of the people, for each of `HEATS`, (U, H)."""
+    total = np.zeros((len(people), len(HEATS)))
     for u, person in enumerate(people):
         Z, y, weights = test.of(u)
         margin = (1.0 - 2.0 * y) * moderated(person, Z / scale)
-        total += weights @ np.logaddexp(0.0, np.outer(margin, HEATS))
+        total[u] = weights @ np.logaddexp(0.0, np.outer(margin, HEATS))
     return total
 
 
