@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,19 +102,20 @@ class PrefKin(PreferenceModel):
         sample = self._sample(len(rows))
         some = rows if len(sample) == len(rows) else only(rows, sample)
         verdict = judge(some) if self.metric == "auto" else Verdict(self.metric)
-        scale = feature_scale(some, verdict.metric)
-        data = Signed.of_users(some, scale)
-        cloud = fit_cloud(data)
-        chosen, groups = cloud, None
-        if len(rows) > 1:
-            groups = find_blocks(data, cloud)
-            if groups.evidence > cloud.evidence + CLEARLY and groups.share.shape[1] > 0:
-                chosen = groups
-            elif verdict.factor != 1.0:
-                chosen = fit_cloud(data, within=max(verdict.factor * cloud.prior.within, LEAST))
+        found = _search(some, verdict.metric)
+        if self.metric == "auto" and verdict.metric == "diagonal" and found.grouped:
+            # people in groups differ where the groups do, which looks like features that matter more: evidence decides,
+            # at half a unit for each feature's free scale
+            plain = _search(some, "isotropic")
+            if plain.grouped and plain.groups.evidence + (rows.dim - 1) / 2.0 > found.groups.evidence:
+                found = plain
+        scale, data, cloud, groups = found
+        chosen = groups if found.grouped else cloud
+        if not found.grouped and verdict.factor != 1.0:
+            chosen = fit_cloud(data, within=max(verdict.factor * cloud.prior.within, LEAST))
         wide = cloud if chosen is not cloud and chosen is not groups else None
         self.structure_ = _structure(chosen, cloud, chosen is groups)
-        self.evidence_ = {"by degrees": cloud.evidence, "groups": -np.inf if groups is None else groups.evidence}
+        self.evidence_ = {"by degrees": cloud.evidence, "groups": groups.evidence if len(rows) > 1 else -np.inf}
         heat = 1.0 if chosen is groups else verdict.heat
         if len(some) < len(rows):
             data = Signed.of_users(rows, scale)
@@ -467,6 +468,29 @@ class PrefKin(PreferenceModel):
         model.n_features_in_ = users.dim
         model._restore_features(about)
         return model
+
+
+class _Search(NamedTuple):
+    """What was learnt from some users in one metric."""
+
+    scale: FloatArray
+    data: Signed
+    cloud: Blocks
+    groups: Blocks
+
+    @property
+    def grouped(self) -> bool:
+        """Do the answers speak for groups?"""
+        if len(self.data) == 1 or self.groups.share.shape[1] == 0:
+            return False
+        return self.groups.evidence > self.cloud.evidence + CLEARLY
+
+
+def _search(rows: UserRows, metric: str) -> _Search:
+    scale = feature_scale(rows, metric)
+    data = Signed.of_users(rows, scale)
+    cloud = fit_cloud(data)
+    return _Search(scale, data, cloud, find_blocks(data, cloud) if len(rows) > 1 else cloud)
 
 
 def _ball(C: FloatArray, level: float) -> float:
