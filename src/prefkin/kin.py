@@ -113,10 +113,10 @@ class PrefKin(PreferenceModel):
         chosen = groups if found.grouped else cloud
         if not found.grouped and verdict.factor != 1.0:
             chosen = fit_cloud(data, within=max(verdict.factor * cloud.prior.within, LEAST))
-        wide = cloud if chosen is not cloud and chosen is not groups else None
-        self.structure_ = _structure(chosen, cloud, chosen is groups)
+        wide = cloud if chosen is not cloud and not found.grouped else None
+        self.structure_ = _structure(chosen, cloud, found.grouped)
         self.evidence_ = {"by degrees": cloud.evidence, "groups": groups.evidence if len(rows) > 1 else -np.inf}
-        heat = 1.0 if chosen is groups else verdict.heat
+        heat = 1.0 if found.grouped else verdict.heat
         if len(some) < len(rows):
             data = Signed.of_users(rows, scale)
             wide = None if wide is None else settle(wide, sample, data)
