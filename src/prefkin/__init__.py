@@ -45,7 +45,9 @@ The files in the order data flows through them:
 41. embedding    texts → features
 42. plots        pictures
 43. benchmark    every stage against its peers
-44. cli          the command line
+44. datasets     people for the experiments: synthetic, real, planted on real features
+45. experiments  the paper's section 6, reproduced
+46. cli          the command line
 """
 
 from prefkin.active import ActiveSession

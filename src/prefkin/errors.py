@@ -6,6 +6,7 @@ __all__ = [
     "AssumptionWarning",
     "CalibrationWarning",
     "ConvergenceError",
+    "ExperimentError",
     "InvalidCandidates",
     "InvalidComparisons",
     "InvalidParameter",
@@ -53,6 +54,10 @@ class UnknownUser(PrefkinError, KeyError):
 
 class ConvergenceError(PrefkinError, RuntimeError):
     """An optimum that was not reached."""
+
+
+class ExperimentError(PrefkinError, RuntimeError):
+    """An experiment that could not be finished; what was finished is kept."""
 
 
 class ModelFileError(PrefkinError, ValueError):

@@ -24,6 +24,10 @@ out = Console(highlight=False, soft_wrap=True, markup=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 
+class Stopped(SystemExit):
+    """Ctrl-C after which what was finished is kept; the command has said so itself."""
+
+
 @contextmanager
 def working() -> Iterator[None]:
     """Show progress bars on stderr while the library works, and print its warnings as one line each."""

@@ -7,8 +7,8 @@ import sys
 import typer
 
 from prefkin import __version__
-from prefkin.cli import audit, bench, demo, fit, rank
-from prefkin.cli.console import err
+from prefkin.cli import audit, bench, demo, fit, rank, reproduce
+from prefkin.cli.console import Stopped, err
 from prefkin.errors import PrefkinError
 
 INTERRUPTED = 130  # the code typer gives to Ctrl-C
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo.demo, audit.audit, fit.fit, rank.rank, bench.bench):
+for command in (demo.demo, audit.audit, fit.fit, rank.rank, bench.bench, reproduce.reproduce):
     app.command()(command)
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     except OSError as error:
         _refuse((f"{error.filename}: " if error.filename else "") + str(error.strerror or error))
     except SystemExit as done:
-        if done.code == INTERRUPTED:
+        if done.code == INTERRUPTED and not isinstance(done, Stopped):
             err.print("prefkin: interrupted; nothing was written")
         raise
 
