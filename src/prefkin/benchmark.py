@@ -29,6 +29,7 @@ from prefkin.candidates import Candidates
 from prefkin.comparisons import Comparisons, FloatArray, IntArray, Rows, UserRows
 from prefkin.confidence import KAPPA_UNIT_BALL, Measured
 from prefkin.graph import Graph
+from prefkin.kin import PrefKin
 from prefkin.likelihood import estimate_users
 from prefkin.offline import OffC2PL
 from prefkin.plots import as_png, plot_growth
@@ -456,6 +457,25 @@ def large(quick: bool, repeats: int) -> Iterator[Figure]:  # noqa: ARG001
     yield Figure("large", f"{size}: fit of all users, everybody joined", seconds, peak)
 
 
+def prefkin_fit(quick: bool, repeats: int) -> Iterator[Figure]:
+    """`PrefKin().fit` against what everybody's own estimates, and eigenvalues, cost by loops."""
+    for n_users, n, d in [(200, 100, 16)] if quick else [(1000, 200, 32), (40, 1000, 768)]:
+        users = draw_users(n_users, n, d, "gaussian", np.random.default_rng(10), groups=8)
+        data = Comparisons.from_arrays(users.rows.Z, users.rows.y, np.repeat(users.labels, n))
+        model = PrefKin(n_jobs=1, random_state=0)
+        seconds, peak, _ = repeated(lambda data=data, model=model: model.fit(data), 1)  # type: ignore[misc]
+        some = np.linspace(0, n_users - 1, 4 if d > 200 else 40).astype(int)
+        (loop,) = loop_peers([users.of(u) for u in some], n_users, repeats, ["scikit-learn lbfgs, a loop"])
+        grams = [
+            cpu(lambda users=users, some=some: [np.linalg.eigvalsh(users.of(u).Z.T @ users.of(u).Z) for u in some])[0]  # type: ignore[misc]
+            for _ in range(repeats)
+        ]
+        with_eigenvalues = [own + gram * n_users / len(some) for own, gram in zip(loop.seconds, grams, strict=True)]
+        peers = [loop, Peer("the same and Gram matrix + eigvalsh", with_eigenvalues, loop.part)]
+        found = f"saw {model.structure_}, {model.membership_.shape[1] - 1} blocks"
+        yield Figure("prefkin", f"U={n_users:,} N={n} d={d}", seconds, peak, peers, note=found)
+
+
 def machine(quick: bool, repeats: int) -> Iterator[Figure]:  # noqa: ARG001
     """What one core can do at most: the limits that the other stages are to be held against."""
     for kind, name in ((np.float32, "sgemm"), (np.float64, "dgemm")):
@@ -482,6 +502,7 @@ STAGES: dict[str, Callable[[bool, int], Iterator[Figure]]] = {
     "graph": graph_of_all,
     "pooled": pooled_estimates,
     "plan": planned_questions,
+    "prefkin": prefkin_fit,
     "threads": threads,
     "large": large,
 }
@@ -503,6 +524,8 @@ def growth(quick: bool) -> Iterator[Growth]:
     yield Growth("own estimates: features (N=200)", sizes, [own(2000 // small, 200, size) for size in sizes])
     sizes = [4000 // small * k for k in (1, 2, 4)]
     yield Growth("graph: users (d=32)", sizes, [_graph_seconds(size) for size in sizes])
+    sizes = [500, 1000, 2000] if quick else [1000, 10_000, 100_000]
+    yield Growth("PrefKin: users (N=50, d=16, 8 groups)", sizes, [_prefkin_seconds(size) for size in sizes])
     sizes = [4000 // small * k for k in (1, 2, 4)]
     yield Growth("100 questions: pairs in the pool (d=128)", sizes, [_plan_seconds(size) for size in sizes])
 
@@ -514,6 +537,12 @@ def _graph_seconds(n_users: int) -> float:
         return Graph(points.theta, points.radius, points.gamma, 1.0, points.enough).census(n_jobs=1)
 
     return min(cpu(fresh)[0] for _ in range(3))
+
+
+def _prefkin_seconds(n_users: int) -> float:
+    users = draw_users(n_users, 50, 16, "gaussian", np.random.default_rng(11), groups=8)
+    data = Comparisons.from_arrays(users.rows.Z, users.rows.y, np.repeat(users.labels, 50))
+    return cpu(lambda: PrefKin(n_jobs=1, random_state=0).fit(data))[0]
 
 
 def _plan_seconds(pool: int) -> float:

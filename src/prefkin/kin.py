@@ -30,7 +30,7 @@ from prefkin.likelihood import estimate_users, fit_preference
 from prefkin.model import Explanation, FoldedIn, PreferenceModel, generator, refuse_other_candidates
 from prefkin.model_file import write_model_file
 from prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
-from prefkin.progress import for_each, in_one_order
+from prefkin.progress import for_each, in_one_order, threads
 from prefkin.quadratics import Signed, Sites, expand
 from prefkin.referee import METRICS, Fitted, Verdict, feature_scale, judge, only
 from prefkin.seating import LEAST, MOST_SEATED, find_blocks, fit_cloud, place, settle
@@ -99,6 +99,13 @@ class PrefKin(PreferenceModel):
         self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight)
         _refuse_nothing(rows)
+        with threads(self.n_jobs):
+            self._learn(rows)
+        self.classes_ = classes
+        self._warn_of_separation()
+        return self
+
+    def _learn(self, rows: UserRows) -> None:
         sample = self._sample(len(rows))
         some = rows if len(sample) == len(rows) else only(rows, sample)
         verdict = judge(some) if self.metric == "auto" else Verdict(self.metric)
@@ -122,15 +129,13 @@ class PrefKin(PreferenceModel):
             wide = None if wide is None else settle(wide, sample, data)
             chosen = settle(chosen, sample, data)
         self.__dict__.pop("radius_", None)
-        self._users, self.users_, self.classes_ = rows, rows.labels, classes
+        self._users, self.users_ = rows, rows.labels
         self.n_comparisons_ = rows.counts
         self._keep(Fitted(chosen, scale, wide, heat))
         prior = 1.0 / max(cloud.prior.within + float((cloud.centres.mean[0] ** 2).sum()) / rows.dim, 1e-12)
         self.own_theta_ = (
             estimate_users(replace(rows, rows=_divided(rows.rows, scale)), ridge=prior, n_jobs=self.n_jobs) / scale
         )
-        self._warn_of_separation()
-        return self
 
     def _keep(self, fitted: Fitted) -> None:
         self._fitted = fitted

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["for_each", "in_one_order", "reporting", "single_threaded"]
+__all__ = ["for_each", "in_one_order", "reporting", "single_threaded", "threads"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,6 +24,24 @@ Arguments = ParamSpec("Arguments")
 Listener = Callable[[str, int, int], None]
 
 _listener: ContextVar[Listener | None] = ContextVar("prefkin_listener", default=None)
+
+
+_threads: ContextVar[int | None] = ContextVar("prefkin_threads", default=None)
+
+
+@contextmanager
+def threads(n_jobs: int | None) -> Iterator[None]:
+    """Let `for_each` inside the block use so many threads where it is not told otherwise.
+
+    >>> with threads(1):
+    ...     for_each(abs, [-1, 2], label="sizes")
+    [1, 2]
+    """
+    token = _threads.set(n_jobs)
+    try:
+        yield
+    finally:
+        _threads.reset(token)
 
 
 @contextmanager
@@ -92,6 +110,7 @@ def for_each(
     """`[work(item) for item in items]`, on `n_jobs` threads (None or -1: one per core)."""
     listener = _listener.get()
     total = len(items)
+    n_jobs = _threads.get() if n_jobs is None else n_jobs
     workers = min(total, os.cpu_count() or 1 if n_jobs in (None, -1) else int(n_jobs or 1))
     tell = listener if listener is not None else lambda _label, _done, _total: None
     tell(label, 0, total)
