@@ -312,3 +312,34 @@ def test_the_demo_readers_are_grouped_on_seeds_that_are_not_shown():
         losses.append([held_out(one, people.held_out).log_loss for one in (model, own)])
     ours, theirs = np.mean(losses, axis=0)
     assert ours < theirs
+
+
+def test_with_many_users_the_prior_is_learnt_from_some_and_everybody_is_seated(monkeypatch, tmp_path, grouped):
+    """What a search among all 15 finds, a prior learnt from 10 of them finds too; also when read back from a file."""
+    everybody = PrefKin().fit(grouped.data)
+    monkeypatch.setattr("prefkin.kin.MOST_SEATED", 10)
+    some = PrefKin(random_state=0).fit(grouped.data)
+    assert some.structure_ == everybody.structure_ == "groups"
+    assert [some.members(u).tolist() for u in range(15)] == [everybody.members(u).tolist() for u in range(15)]
+    cosine = np.einsum("ij,ij->i", some.theta_, everybody.theta_)
+    cosine /= np.linalg.norm(some.theta_, axis=1) * np.linalg.norm(everybody.theta_, axis=1)
+    assert cosine.min() > 0.99
+    again = PrefKin(random_state=0).fit(grouped.data)
+    assert np.array_equal(again.theta_, some.theta_)
+    some.save(tmp_path / "model.prefkin")
+    Z, users = grouped.held_out.Z[:20], grouped.held_out.users[:20]
+    assert np.allclose(
+        prefkin.load(tmp_path / "model.prefkin").predict_proba(Z, users=users), some.predict_proba(Z, users=users)
+    )
+
+
+def test_everybody_alike_and_very_sure_does_not_make_the_fit_swing():
+    """Parallel expectation propagation overshoots where many sure answers say the same; folds once came out inverted."""
+    rng = np.random.default_rng(5)
+    wanted = 2 * rng.standard_normal(5)
+    owner = np.repeat(np.arange(18), 80)
+    Z = rng.standard_normal((len(owner), 5))
+    model = PrefKin().fit(Z, rng.random(len(owner)) < expit(Z @ wanted), users=owner)
+    cosine = model.theta_ @ wanted / np.linalg.norm(model.theta_, axis=1) / np.linalg.norm(wanted)
+    assert cosine.min() > 0.98
+    assert np.all(np.abs(np.linalg.norm(model.theta_, axis=1) / np.linalg.norm(wanted) - 1) < 0.3)

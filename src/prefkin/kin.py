@@ -40,7 +40,7 @@ from prefkin.summary import Summary
 __all__ = ["PrefKin"]
 
 CLEARLY = 1.0  # log evidence by which groups must beat "by degrees"
-CAUTION = 1.1  # on the radius; see benchmarks/coverage.py
+CAUTION = 1.05  # on the radius; see benchmarks/coverage.py
 THIN = 2.0  # comparisons per feature below which radii were found too small
 CERTAIN = 0.07  # mean slope of the sigmoid below which answers are nearly certain
 SURE = 0.9  # membership below which a user's place is called uncertain
