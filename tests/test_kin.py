@@ -343,3 +343,54 @@ def test_everybody_alike_and_very_sure_does_not_make_the_fit_swing():
     cosine = model.theta_ @ wanted / np.linalg.norm(model.theta_, axis=1) / np.linalg.norm(wanted)
     assert cosine.min() > 0.98
     assert np.all(np.abs(np.linalg.norm(model.theta_, axis=1) / np.linalg.norm(wanted) - 1) < 0.3)
+
+
+def test_answers_that_tell_nothing_do_not_make_the_fit_sure_of_itself():
+    """Coin flips: nobody wants anything, but that is not certain; and somebody who wants something clear is heard."""
+    rng = np.random.default_rng(0)
+    Z, owner = rng.standard_normal((960, 6)), np.repeat(np.arange(24), 40)
+    model = PrefKin().fit(Z, rng.integers(0, 2, 960), users=owner)
+    assert model.radius_.min() > 0.15
+    new = rng.standard_normal((200, 6))
+    folded = model.fold_in(new, (new[:, 0] > 0).astype(int))
+    assert folded.theta[0] > 3 * np.abs(folded.theta[1:]).max()
+    assert folded.theta[0] > 0.1
+
+
+def test_weak_preferences_are_within_their_radius():
+    """Weak preferences and few answers, d = 2, ten each: scales that are not known must not be taken for 0."""
+    missed = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        theta, owner = 0.3 * rng.standard_normal((10, 2)), np.repeat(np.arange(10), 10)
+        Z = rng.standard_normal((100, 2))
+        y = rng.random(100) < expit(np.einsum("ij,ij->i", Z, theta[owner]))
+        model = PrefKin().fit(Z, y, users=owner)
+        missed += int(np.sum(np.linalg.norm(model.theta_ - theta, axis=1) > model.radius_))
+    assert missed <= 30  # of 200
+
+
+@pytest.mark.parametrize("dim", [3, 70])
+def test_somebody_whose_rows_count_nothing_is_no_obstacle(dim):
+    rng = np.random.default_rng(0)
+    owner, Z = np.repeat(np.arange(30), 8), rng.standard_normal((240, dim))
+    model = PrefKin().fit(Z, rng.integers(0, 2, 240), users=owner, sample_weight=(owner != 29).astype(float))
+    assert np.isfinite(model.theta_).all()
+
+
+def test_the_sample_of_many_users_follows_what_they_answered(monkeypatch, grouped):
+    monkeypatch.setattr("prefkin.kin.MOST_SEATED", 10)
+    first = PrefKin().fit(grouped.data)
+    data = grouped.data
+    renamed = PrefKin().fit(data.Z, data.y.astype(int), users=[f"{(7 * u) % 15:02d}" for u in data.who])
+    order = [renamed.position(f"{(7 * u) % 15:02d}") for u in range(15)]
+    assert np.allclose(renamed.theta_[order], first.theta_, atol=1e-6)
+
+
+def test_a_frame_with_other_columns_is_no_newcomer(grouped):
+    pandas = pytest.importorskip("pandas")
+    data = grouped.data
+    frame = pandas.DataFrame(data.Z, columns=["salt", "sugar", "fat", "tang"])
+    model = PrefKin().fit(frame, data.y.astype(int), users=data.users)
+    with pytest.raises(ValueError, match="feature names"):
+        model.fold_in(frame[["tang", "fat", "sugar", "salt"]][:3], data.y[:3])

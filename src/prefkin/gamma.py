@@ -131,10 +131,15 @@ def ridge_by_held_out(users: UserRows, *, n_jobs: int | None = None) -> float:
     return RIDGES[int(np.argmin(loss.round(9)))]
 
 
+def by_content(users: UserRows) -> IntArray:
+    """Positions of users, ordered by what they answered."""
+    share = np.add.reduceat(users.rows.weights * np.abs(_facing(users)), users.starts[:-1])
+    return np.argsort(share, kind="stable")
+
+
 def judges(users: UserRows) -> list[int]:
     """Everybody, or a spread of users by what they answered (not by their place in the table)."""
-    share = np.add.reduceat(users.rows.weights * np.abs(_facing(users)), users.starts[:-1])
-    order = np.argsort(share, kind="stable")
+    order = by_content(users)
     chosen = order[np.linspace(0, len(order) - 1, min(JUDGES, len(order))).astype(int)]
     return sorted(int(user) for user in chosen)
 
@@ -158,10 +163,8 @@ def content_folds(users: UserRows, folds: int) -> IntArray:
 
     Rows of one context stay together when contexts are known; otherwise each user's rows are spread evenly.
     """
-    facing = _facing(users)
-    key = np.abs(facing)  # the same for a pair and its mirror image, also where their last digits differ:
+    key = np.abs(_facing(users))  # the same for a pair and its mirror image, also where their last digits differ:
     key = np.round(key / max(float(key.max()), 1e-300), 10)
-    answer = np.where(facing > 0, users.rows.y, 1 - users.rows.y)
     if users.contexts is not None:
         largest = np.full(users.contexts.max() + 1, -np.inf)
         np.maximum.at(largest, users.contexts, key)
@@ -169,8 +172,7 @@ def content_folds(users: UserRows, folds: int) -> IntArray:
     fold_of = np.empty(len(key), dtype=np.intp)
     for user in range(len(users)):
         own = slice(users.starts[user], users.starts[user + 1])
-        order = np.lexsort((users.rows.weights[own], answer[own], key[own]))
-        fold_of[own][order] = np.arange(len(order)) % folds
+        fold_of[own] = np.unique(key[own], return_inverse=True)[1] % folds  # copies of a row stay together
     return fold_of
 
 

@@ -26,6 +26,7 @@ from prefkin.candidates import Candidates
 from prefkin.comparisons import FloatArray, IntArray, LabelArray, Rows, UserRows
 from prefkin.confidence import ball_radius
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
+from prefkin.gamma import by_content
 from prefkin.likelihood import estimate_users, fit_preference
 from prefkin.model import Explanation, FoldedIn, PreferenceModel, generator, refuse_other_candidates
 from prefkin.model_file import write_model_file
@@ -56,7 +57,7 @@ class PrefKin(PreferenceModel):
         whichever predicts held-out answers better (isotropic from 256 features on)
     level : of `radius_` and of the caution in `policy`
     n_jobs : threads; None or -1 for all cores
-    random_state : chooses the sample of users among whom groups are sought first, when there are more than 200
+    random_state : with more than 200 users the prior is learnt from 200: chosen by what they answered (None), or drawn
 
     Attributes
     ----------
@@ -106,7 +107,7 @@ class PrefKin(PreferenceModel):
         return self
 
     def _learn(self, rows: UserRows) -> None:
-        sample = self._sample(len(rows))
+        sample = self._sample(rows)
         some = rows if len(sample) == len(rows) else only(rows, sample)
         verdict = judge(some) if self.metric == "auto" else Verdict(self.metric)
         found = _search(some, verdict.metric)
@@ -144,10 +145,14 @@ class PrefKin(PreferenceModel):
 
     # -- choices -----------------------------------------------------------------------------------------------------
 
-    def _sample(self, n_users: int) -> IntArray:
-        if n_users <= MOST_SEATED:
-            return np.arange(n_users)
-        return np.sort(generator(self.random_state).permutation(n_users)[:MOST_SEATED])
+    def _sample(self, rows: UserRows) -> IntArray:
+        """Users from whom the prior is learnt: everybody, or some spread by what they answered, not by their place."""
+        if len(rows) <= MOST_SEATED:
+            return np.arange(len(rows))
+        order = by_content(rows)
+        if self.random_state is None:
+            return np.sort(order[np.linspace(0, len(rows) - 1, MOST_SEATED).astype(int)])
+        return np.sort(generator(self.random_state).permutation(order)[:MOST_SEATED])
 
     def _check_parameters(self) -> None:
         if self.metric not in (*METRICS, "auto"):
@@ -201,8 +206,7 @@ class PrefKin(PreferenceModel):
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
         u = self.position(user)
-        fitted = self._fitted
-        return fitted.blocks.person(u).covariance() / np.outer(fitted.scale, fitted.scale)
+        return self._fitted.covariance(u)
 
     @in_one_order
     def information(self, user: Hashable) -> FloatArray:
@@ -225,13 +229,9 @@ class PrefKin(PreferenceModel):
         """
         check_is_fitted(self)
         self._warn_of_miscalibration()
-        fitted = self._fitted
-        believed = fitted.blocks if fitted.wide is None else fitted.wide
 
         def radius(user: int) -> float:
-            off = fitted.blocks.mean[user] - believed.mean[user]
-            C = (believed.person(user).covariance() + np.outer(off, off)) / np.outer(fitted.scale, fitted.scale)
-            return _ball(C, self.level)
+            return _ball(self._fitted.covariance(user), self.level)
 
         return np.array(for_each(radius, range(len(self._users)), label="radii", n_jobs=self.n_jobs))
 
@@ -308,6 +308,7 @@ class PrefKin(PreferenceModel):
         they are. Without groups, `answers` is about the two wanting exactly the same.
         """
         u, v = self.position(user), self.position(other)
+        user, other = self.users_[[u, v]].tolist()
         if u == v:
             return Explanation(True, 0.0, 0.5, f"{user!r} always uses its own comparisons.", probability=1.0)
         blocks, scale = self._fitted.blocks, self._fitted.scale
@@ -413,8 +414,12 @@ class PrefKin(PreferenceModel):
         fitted = self._fitted
         data = Signed.of_users(new, fitted.scale)
         one = place(fitted.blocks, data)
+        alone = Fitted(one, fitted.scale, None if fitted.wide is None else place(fitted.wide, data))
+        if alone.wide is not None and _explained(alone.wide) > _explained(one) + CLEARLY:
+            one = alone.wide  # unlike those among whom held-out answers saw less spread than evidence does
+            alone = Fitted(one, fitted.scale)
         together = fitted.blocks.share @ one.share[0]
-        radius = _ball(one.person(0).covariance() / np.outer(fitted.scale, fitted.scale), self.level)
+        radius = _ball(alone.covariance(0), self.level)
         prior = 1.0 / max(fitted.blocks.prior.alone, 1e-12)
         own = fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior) / fitted.scale
         return FoldedIn(one.mean[0] / fitted.scale, self.users_[together > 0.5], radius, own)
@@ -427,7 +432,7 @@ class PrefKin(PreferenceModel):
     def save(self, path: str | Path) -> None:
         """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
         check_is_fitted(self)
-        blocks = self._fitted.blocks
+        blocks, wide = self._fitted.blocks, self._fitted.wide
         about = {
             "metric": self.metric,
             "level": self.level,
@@ -437,6 +442,7 @@ class PrefKin(PreferenceModel):
             "structure": self.structure_,
             "numbers": [blocks.prior.within, blocks.prior.between, blocks.prior.top, blocks.evidence],
             "heat": self._fitted.heat,
+            "wide": None if wide is None else [*wide.prior[1:], wide.evidence],
             **self._named_features(),
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
         }
@@ -451,6 +457,7 @@ class PrefKin(PreferenceModel):
             "share": blocks.share,
             "m0": blocks.prior.m0,
             **{f"site_{name}": values for name, values in blocks.sites._asdict().items()},
+            **({} if wide is None else {f"wide_{name}": values for name, values in wide.sites._asdict().items()}),
         }
         write_model_file(path, "PrefKin", about, self.users_, arrays)
 
@@ -466,7 +473,15 @@ class PrefKin(PreferenceModel):
         blocks = solved(quadratics, sites, arrays["share"], Prior(arrays["m0"], within, between, top), evidence)
         model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
         model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
-        model._keep(Fitted(blocks, arrays["scale"], heat=about["heat"]))
+        wide = None
+        if about.get("wide"):  # one block with everybody, around 0
+            *spreads, evidence = about["wide"]
+            sites = Sites(*(arrays[f"wide_{name}"] for name in Sites._fields))
+            prior = Prior(np.zeros(users.dim), *spreads)
+            everybody = np.ones((len(users), 1))
+            quadratics = expand(Signed.of_users(users, arrays["scale"]), sites)
+            wide = solved(quadratics, sites, everybody, prior, evidence)
+        model._keep(Fitted(blocks, arrays["scale"], wide, about["heat"]))
         model.__dict__["radius_"] = arrays["radius"]
         model.own_theta_, model.structure_ = arrays["own_theta"], about["structure"]
         model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
@@ -496,6 +511,11 @@ def _search(rows: UserRows, metric: str) -> _Search:
     data = Signed.of_users(rows, scale)
     cloud = fit_cloud(data)
     return _Search(scale, data, cloud, find_blocks(data, cloud) if len(rows) > 1 else cloud)
+
+
+def _explained(one: Blocks) -> float:
+    """Log evidence of a single user's answers in a cloud."""
+    return float(one.users.evidences(one.centres.mean[0], one.prior.within)[0])
 
 
 def _ball(C: FloatArray, level: float) -> float:

@@ -20,7 +20,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 
 from prefkin.active import ActiveSession, session_state
 from prefkin.candidates import Candidates
@@ -318,6 +323,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     def _newcomer(self, Z: ArrayLike, y: ArrayLike) -> UserRows:
         """The rows of somebody who was not fitted, checked against the model."""
+        _check_feature_names(self, Z, reset=False)
         answers = y if set(self.classes_) == {0, 1} else np.asarray(y) == self.classes_[1]
         new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
         if new.dim != self._users.dim:

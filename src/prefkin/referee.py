@@ -36,6 +36,16 @@ class Fitted:
     wide: Blocks | None = None  # what is believed when users are not taken to be exactly alike
     heat: float = 1.0  # factor on the moderated margins that made held-out probabilities honest
 
+    def covariance(self, user: int) -> FloatArray:
+        """Posterior covariance in the features as given, (d, d).
+
+        Where held-out answers spoke for less spread between users than evidence does, that is no proof: the doubt is
+        still that of evidence, and the distance between both answers on top.
+        """
+        believed = self.blocks if self.wide is None else self.wide
+        off = self.blocks.mean[user] - believed.mean[user]
+        return (believed.person(user).covariance() + np.outer(off, off)) / np.outer(self.scale, self.scale)
+
     def margins(self, user: int, Z: FloatArray) -> FloatArray:
         """Moderated margins of a user, drawn towards 0 by doubt, so that probabilities are honest."""
         return self.heat * moderated(self.blocks.person(user), Z / self.scale)

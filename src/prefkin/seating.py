@@ -35,11 +35,13 @@ __all__ = ["LARGE", "LEAST", "MOST_SEATED", "find_blocks", "fit_cloud", "place",
 
 LEAST, MOST = 1e-6, 1e4  # of any variance
 NEAR = np.array([0.25, 0.5, 0.71, 0.84, 1.0, 1.19, 1.41, 2.0, 4.0])
+COARSE = np.geomspace(0.003, 100.0, 10)  # variance of margins
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.02, 0.03, 0.045, 0.06, 0.09, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4])
 STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 ROUNDS = 4
 STEP, LEAST_STEP = 1.0, 0.25  # share of the way that sites move at once
 SETTLED = 0.03  # change of log scales at which the cloud is taken as found
+THIN = 0.75  # comparisons per user and feature below which groups start out far too short
 LARGE = 256  # features from which one start has to do, scales are climbed, and `FEW` users tell the cloud's scales
 FEW = 10
 CONTENDERS = 3  # blocks of which an exact look is taken with that many features
@@ -86,8 +88,26 @@ def fit_cloud(data: Signed, rounds: int = 16, within: float | None = None, start
             tau, top, stretch = tau * np.exp(leap), top * np.exp(leap), float(np.exp(leap / 2.0))
             mean, size, growth, drift = stretch * mean, size + leap, 0.0, 0.0 * drift
         sites = cloud.refined(data, stretch, pace)
+    if within is None:
+        tau, top = _averaged_scales(users, tau, top)
+        cloud = solved(users, sites, everybody, Prior(nothing, tau, top, top))
     evidence = float(set_evidence(cloud.centres.sums, nothing, top)[0]) + _seating(np.array([len(data)]))
     return replace(cloud, evidence=evidence)
+
+
+def _averaged_scales(users: Quadratics, tau: float, top: float) -> tuple[float, float]:
+    """τ² and σ² as evidence-weighted means: the likeliest value may be 0 only because answers tell little."""
+    everybody, nothing = np.ones((len(users), 1)), np.zeros(users.dim)
+    wide = COARSE / users.dim  # from margins that hardly vary to margins that settle nearly every answer
+    tried = [np.unique(np.append(np.clip(value * NEAR, LEAST, MOST), wide)) for value in (tau, top)]
+
+    def mean(values: FloatArray, evidence: list[float]) -> float:
+        trust = np.exp(np.array(evidence) - max(evidence)) * np.sqrt(values) * np.gradient(np.log(values))
+        return float(trust @ values / trust.sum())
+
+    tau = mean(tried[0], [float(set_evidence(block_sums(users, t, everybody), nothing, top)[0]) for t in tried[0]])
+    sums = block_sums(users, tau, everybody)
+    return tau, mean(tried[1], [float(set_evidence(sums, nothing, t)[0]) for t in tried[1]])
 
 
 def _cloud_scales(users: Quadratics, tau: float, top: float, within: float | None, reach: float) -> tuple[float, float]:
@@ -143,8 +163,12 @@ def _from_start(data: Signed, cloud: Blocks, start: float) -> Blocks:
         blocks = solved(users, sites, share, prior)
         if last:
             break
-        sites = blocks.refined(data)
+        stretch = _stretch(data, blocks) if turn == 0 and len(data.X) < THIN * len(data) * data.dim else 1.0
+        sites = blocks.refined(data, stretch)
         users = expand(data, sites)
+        square = stretch**2
+        prior = Prior(stretch * prior.m0, square * prior.within, square * prior.between, prior.top)
+        spread *= square
         seats = _merge(users, prior, _seats(share))
         if turn == 0 and data.dim < LARGE:
             fresh = _merge(users, prior, np.arange(len(users)))
@@ -198,7 +222,7 @@ def _partners(users: Quadratics, sums: Sums, prior: Prior, seats: IntArray) -> B
     middle = np.array([_centre(sums[k], prior) for k in range(n)])
     at = (users.V @ middle.T.astype(users.V.dtype)).astype(np.float64)
     shrink = (1.0 / (1.0 + prior.within * users.h))[:, None]
-    fit = np.add.reduceat(shrink * (users.b[:, None] * at - 0.5 * users.h[:, None] * at**2), users.starts[:-1], axis=0)
+    fit = per_user_sum(shrink * (users.b[:, None] * at - 0.5 * users.h[:, None] * at**2), users.starts)
     explained = np.zeros((n, n))
     np.add.at(explained, seats, fit)  # of each set's answers, by each centre
     gained = explained - np.diag(explained)[:, None]
@@ -382,6 +406,15 @@ def _with_common_mean(users: Quadratics, share: FloatArray, prior: Prior) -> Pri
     m0, covariance, _ = _common_mean(users, share, prior)
     top = max(float(m0 @ m0 + np.trace(covariance)) / len(m0), LEAST)
     return prior._replace(m0=m0, top=top)
+
+
+def _stretch(data: Signed, blocks: Blocks) -> float:
+    """How much longer the blocks' centres should be to explain the answers: scales grow only slowly otherwise."""
+    middle = blocks.share @ blocks.centres.mean + lonely(blocks.share)[:, None] * blocks.prior.m0
+    margins = np.concatenate([data.X[data.own(u)] @ middle[u].astype(data.X.dtype) for u in range(len(data))])
+    tried = np.arange(0.8, 2.55, 0.05)
+    best = float(tried[int(np.argmin([data.weights @ np.logaddexp(0.0, -s * margins) for s in tried]))])
+    return 1.0 + 0.8 * (best - 1.0) if best > 1.1 else 1.0
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
