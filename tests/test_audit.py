@@ -140,7 +140,7 @@ def test_a_feature_that_never_differs_stays_unknown(rng):
 
 def test_one_row_and_equal_answers_give_modest_probabilities(rng):
     one = PrefKin().fit([[1.0, 2.0]], [1])
-    assert 0.5 < one.predict_proba([[1.0, 2.0]])[0, 1] < 0.7
+    assert 0.5 < one.predict_proba([[1.0, 2.0]])[0, 1] < 0.75
     Z = rng.standard_normal((200, 3))
     same = PrefKin().fit(Z, np.ones(200, dtype=int), users=np.repeat(np.arange(5), 40))
     assert same.predict_proba(rng.standard_normal((50, 3)), users=[0] * 50).max() < 0.8
