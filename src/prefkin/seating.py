@@ -88,10 +88,10 @@ def fit_cloud(data: Signed, rounds: int = 16, within: float | None = None, start
             tau, top, stretch = tau * np.exp(leap), top * np.exp(leap), float(np.exp(leap / 2.0))
             mean, size, growth, drift = stretch * mean, size + leap, 0.0, 0.0 * drift
         sites = cloud.refined(data, stretch, pace)
+    evidence = float(set_evidence(cloud.centres.sums, nothing, top)[0]) + _seating(np.array([len(data)]))
     if within is None:
         tau, top = _averaged_scales(users, tau, top)
         cloud = solved(users, sites, everybody, Prior(nothing, tau, top, top))
-    evidence = float(set_evidence(cloud.centres.sums, nothing, top)[0]) + _seating(np.array([len(data)]))
     return replace(cloud, evidence=evidence)
 
 

@@ -13,7 +13,7 @@ SAYING = {
     "groups": "they form groups that want the same",
     "by degrees": "they differ by degrees: no groups; each leans on what all share, as far as own answers leave open",
     "one group": "they want the same, as far as these answers tell: everybody's comparisons are used for everybody",
-    "unrelated": "they have little in common: an estimate says what own comparisons say, and 0 where they say little",
+    "unrelated": "they have little in common: each user's estimate rests on their own comparisons",
     "neighbourhoods": "they share comparisons with some others each",
 }
 STRENGTHS = ((1.0, "hardly any"), (3.0, "some"), (5.0, "strong"), (np.inf, "very strong"))
@@ -47,7 +47,7 @@ class Summary:
             sure = "" if self.uncertain is None else f"; {self.uncertain} are uncertain where they belong"
             what = f"{len(self.sizes)} groups" if self.structure == "groups" else "neighbourhoods"
             lines.append(f"{what} of {listed(self.sizes)} users; {self.alone} stand alone{sure}")
-        if self.structure != "unrelated":  # what they lean on then is that preferences are small
+        if self.structure != "unrelated":  # what they have in common is at most that preferences are small
             lines.append(f"on average {self.from_others:.0%} of an estimate comes from others")
         return "\n".join(lines)
 
