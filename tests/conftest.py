@@ -23,3 +23,13 @@ def draw_answers(rng, n_users=6, dim=3, sizes=None, scale=0.5, strength=2.0, n_g
     Z = np.clip(scale * rng.standard_normal((len(users), dim)), -2 / np.sqrt(dim), 2 / np.sqrt(dim))
     y = (rng.random(len(users)) < expit(np.einsum("ij,ij->i", Z, theta[users]))).astype(int)
     return Z, y, users
+
+
+def answers_by_degrees():
+    """Twelve users who differ by degrees around a common preference, fifty answers each."""
+    rng = np.random.default_rng(8)
+    theta = np.array([2.0, -1.0, 0.5]) + 0.7 * rng.standard_normal((12, 3))
+    users = np.repeat(np.arange(12), 50)
+    Z = rng.standard_normal((600, 3))
+    y = rng.random(600) < expit(np.einsum("ij,ij->i", Z, theta[users]))
+    return Z, y.astype(int), users

@@ -242,3 +242,11 @@ def test_nothing_is_written_when_one_of_the_files_cannot_be(folder):
     assert done.returncode == 2
     assert "summary.json is a folder there" in done.stderr
     assert [p.name for p in (folder / "half").iterdir()] == ["summary.json"]
+
+
+def test_what_the_fit_warns_of_is_one_line_without_a_place_in_the_code(tmp_path):
+    (tmp_path / "v.csv").write_text("user,y,z0,z1,z2\nann,1,1.0,0.5,-0.5\n")
+    done = prefkin_says("fit", "v.csv", "--out", "kin", "--no-pictures", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.startswith("note: radius_ may be too small")
+    assert ".py:" not in done.stderr

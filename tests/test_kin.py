@@ -14,6 +14,7 @@ from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.kin import CAUTION
 from prefkin.metrics import held_out
 from prefkin.synthetic import demo_population, make_population
+from tests.conftest import answers_by_degrees
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +71,8 @@ def test_it_says_what_it_saw(kind, expected):
 
 
 def test_everybody_counts_by_degrees_and_nobody_is_asked_to_be_alike():
-    rng = np.random.default_rng(8)
-    theta = np.array([2.0, -1.0, 0.5]) + 0.7 * rng.standard_normal((12, 3))
-    owner = np.repeat(np.arange(12), 50)
-    Z = rng.standard_normal((600, 3))
-    y = rng.random(600) < expit(np.einsum("ij,ij->i", Z, theta[owner]))
-    model = PrefKin(metric="isotropic").fit(Z, y.astype(int), users=owner)
+    Z, y, users = answers_by_degrees()
+    model = PrefKin(metric="isotropic").fit(Z, y, users=users)
     assert model.structure_ == "by degrees"
     labels, share = model.neighbours(3, weights=True)
     assert len(labels) == 12

@@ -17,7 +17,7 @@ from prefkin.plots import as_png, plot_coverage, plot_reliability, plot_users
 from prefkin.quadratics import Signed
 from prefkin.seating import place
 from prefkin.synthetic import demo_population, make_population
-from tests.conftest import draw_answers
+from tests.conftest import answers_by_degrees, draw_answers
 from tests.oracles import gaussian
 from tests.test_model_file import rewritten
 
@@ -34,12 +34,8 @@ def model(readers):
 
 @pytest.fixture(scope="module")
 def cloud():
-    rng = np.random.default_rng(8)
-    theta = np.array([2.0, -1.0, 0.5]) + 0.7 * rng.standard_normal((12, 3))
-    owner = np.repeat(np.arange(12), 50)
-    Z = rng.standard_normal((600, 3))
-    y = rng.random(600) < expit(np.einsum("ij,ij->i", Z, theta[owner]))
-    model = PrefKin(metric="isotropic").fit(Z, y.astype(int), users=owner)
+    Z, y, users = answers_by_degrees()
+    model = PrefKin(metric="isotropic").fit(Z, y, users=users)
     assert model.structure_ == "by degrees"
     return model
 

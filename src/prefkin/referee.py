@@ -16,7 +16,7 @@ from prefkin.blocks import Blocks, Person, covariances, solved
 from prefkin.comparisons import FloatArray, IntArray, Rows, UserRows
 from prefkin.gamma import content_folds, judges, split_rows
 from prefkin.quadratics import Signed
-from prefkin.seating import LARGE, LEAST, MOST_SEATED, fit_cloud
+from prefkin.seating import LARGE, LEAST, fit_cloud
 
 __all__ = ["METRICS", "Fitted", "Verdict", "feature_scale", "judge", "only"]
 
@@ -72,7 +72,7 @@ def judge(rows: UserRows, folds: int = 3) -> Verdict:
     """
     if len(rows) == 1 or rows.dim == 1 or rows.dim >= LARGE:
         return Verdict()
-    fold_of, some = content_folds(rows, folds), judges(rows)[:MOST_SEATED]
+    fold_of, some = content_folds(rows, folds), judges(rows)
     loss = {(metric, factor): np.zeros((len(rows), len(HEATS))) for metric in METRICS for factor in FACTORS}
     for fold in range(folds):
         parts = split_rows(rows, fold_of != fold)

@@ -41,7 +41,7 @@ STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 ROUNDS = 4
 STEP, LEAST_STEP = 1.0, 0.25  # share of the way that sites move at once
 SETTLED = 0.03  # change of log scales at which the cloud is taken as found
-THIN = 0.75  # comparisons per user and feature below which groups start out far too short
+VERY_THIN = 0.75  # comparisons per user and feature below which groups start out far too short
 LARGE = 256  # features from which one start has to do, scales are climbed, and `FEW` users tell the cloud's scales
 FEW = 10
 CONTENDERS = 3  # blocks of which an exact look is taken with that many features
@@ -163,7 +163,7 @@ def _from_start(data: Signed, cloud: Blocks, start: float) -> Blocks:
         blocks = solved(users, sites, share, prior)
         if last:
             break
-        stretch = _stretch(data, blocks) if turn == 0 and len(data.X) < THIN * len(data) * data.dim else 1.0
+        stretch = _stretch(data, blocks) if turn == 0 and len(data.X) < VERY_THIN * len(data) * data.dim else 1.0
         sites = blocks.refined(data, stretch)
         users = expand(data, sites)
         square = stretch**2

@@ -75,8 +75,8 @@ def fit(
     with working():
         result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit
         model.fit(data)
-    print_summary(model)
-    facts = summary(model)
+        facts = summary(model)
+    print_summary(model, facts)
     if result is not None:
         facts["comparison"] = print_comparison(result)
         kept = result.reliability()
@@ -144,9 +144,8 @@ def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
     }
 
 
-def print_summary(model: OffC2PL | PrefKin) -> None:
+def print_summary(model: OffC2PL | PrefKin, facts: dict[str, Any]) -> None:
     """Who shares with whom, who gained most, who stands alone, what to do."""
-    facts = summary(model)
     people = facts["per_user"]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for person in people:
