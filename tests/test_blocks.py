@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prefkin.blocks import Centres, Person, Prior, Sums, block_sums, covariances, set_evidence, solved, user_sums
 from prefkin.quadratics import Quadratics, Signed, Sites, expand, refine
-from prefkin.seating import _assign, _bounds, _merge, find_blocks, fit_cloud, place, settle
+from prefkin.seating import _assign, _bounds, _merge, _stretch, find_blocks, fit_cloud, place, settle
 from tests.oracles import gaussian
 
 
@@ -45,12 +45,39 @@ def test_users_integrals_are_those_of_dense_matrices(seed, variance):
         mean, C = gaussian.posterior(H, c, m, prior)
         assert np.allclose(q.posterior_mean(m, variance), mean, atol=1e-9)
         assert np.allclose(means[u], share[u] * mean, atol=1e-9)
-        assert np.allclose(q.own_variance(rows, variance), np.einsum("ij,jk,ik->i", rows, C, rows), atol=1e-9)
+        assert np.allclose(
+            q.own_variance(rows, variance, q.along(rows)), np.einsum("ij,jk,ik->i", rows, C, rows), atol=1e-9
+        )
         G = np.linalg.inv(np.eye(3) + variance * H)
         assert np.allclose(q.keep(rows, variance), rows @ G.T, atol=1e-9)
         assert np.allclose(A[u], H @ G, atol=1e-9)
         assert np.allclose(a[u], G @ c, atol=1e-9)
-    assert np.allclose(users.curvature_of(variance, share), np.einsum("u,uij->ij", share, A), atol=1e-9)
+    shares = np.column_stack([share, 1.0 - share])
+    expected = block_sums(users, variance, shares)
+    assert np.allclose(expected.A, np.einsum("uk,uij->kij", shares, A), atol=1e-9)
+    users.hold(variance)
+    held = block_sums(users, variance, shares)
+    assert variance in users.held
+    assert np.allclose(held.A, expected.A, atol=1e-9)
+    assert np.allclose(held.a, expected.a, atol=1e-9)
+
+
+def test_people_who_want_twice_as_much_are_found_to():
+    """Sites matched to weak preferences hold scales back; `_stretch` must see through that, and not see more."""
+    rng = np.random.default_rng(4)
+    d, n, centres = 40, 20, rng.standard_normal((3, 40))
+    for strength, expected in ((0.3, 1.0), (1.5, np.sqrt(2.0))):
+        theta = strength * np.repeat(centres, 12, axis=0)
+        parts = []
+        for preference in theta:
+            Z = rng.standard_normal((n, d))
+            y = rng.random(n) < 1.0 / (1.0 + np.exp(-Z @ preference))
+            parts.append(np.where(y, 1.0, -1.0)[:, None] * Z)
+        data = stacked(parts)
+        prior = Prior(np.zeros(d), 0.01 * 0.3**2, 0.3**2, 1e-3)
+        sites = Sites.start(data.weights)
+        blocks = solved(expand(data, sites), sites, np.repeat(np.eye(3), 12, axis=0), prior)
+        assert _stretch(data, blocks) == expected
 
 
 def test_quadratics_are_the_sums_of_their_sites(rng):

@@ -53,6 +53,10 @@ class Prior(NamedTuple):
         """τ² + ρ², around m_0, for somebody in no block."""
         return self.within + self.between
 
+    def stretched(self, factor: float) -> Prior:
+        """Of preferences so many times as strong."""
+        return Prior(factor * self.m0, factor**2 * self.within, factor**2 * self.between, self.top)
+
 
 @dataclass(frozen=True, eq=False)
 class Sums:
@@ -83,10 +87,8 @@ def user_sums(users: Quadratics, within: float) -> Sums:
 
 
 def block_sums(users: Quadratics, within: float, share: FloatArray) -> Sums:
-    """Sums of each block when user u belongs to block k by share[u, k]; no user's matrix is kept."""
-    d = users.dim
-    A = np.array([users.curvature_of(within, column) for column in share.T]).reshape(-1, d, d)
-    return Sums(A, share.T @ users.pulls(within), share.T @ users.levels(within))
+    """Sums of each block when user u belongs to block k by share[u, k]."""
+    return Sums(users.curvatures_of(within, share), share.T @ users.pulls(within), share.T @ users.levels(within))
 
 
 def set_evidence(sums: Sums, m0: FloatArray, between: float) -> FloatArray:
@@ -185,13 +187,13 @@ class Person:
 
     def variance(self, rows: FloatArray) -> FloatArray:
         """rowᵀ C row for each row."""
-        total = np.zeros(len(rows))
+        total, along = np.zeros(len(rows)), self.quadratic.along(rows)
         for weight, variance, mean, doubt in self.parts:
-            part = self.quadratic.own_variance(rows, variance)
+            part = self.quadratic.own_variance(rows, variance, along)
             if len(self.parts) > 1:
                 part += (rows @ (mean - self.mean)) ** 2
             if doubt is not None:
-                through = self.quadratic.keep(rows, variance)
+                through = self.quadratic.keep(rows, variance, along)
                 part += np.einsum("ij,ij->i", through @ doubt, through)
             total += weight * part
         return total

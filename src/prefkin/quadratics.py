@@ -12,8 +12,8 @@ exactly: every formula below is a diagonal operation along V.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ _SLOPES = np.array(
 STACKED_UP_TO = 64  # features: below, all users' matrices are decomposed in one call
 SINGLE_FROM = 256  # features: from here single precision holds the directions; sums of scalars stay double
 ROWS_AT_ONCE = 1 << 16
+HELD = 1 << 25  # numbers: matrices of all users are held for the next use if they are fewer
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,19 +150,23 @@ class Quadratic:
         """1 / (1 + τ² h): how much of the prior is left along each direction."""
         return 1.0 / (1.0 + variance * self.h)
 
-    def keep(self, rows: FloatArray, variance: float) -> FloatArray:
+    def along(self, rows: FloatArray) -> FloatArray:
+        """Rows in the user's directions, (n, r)."""
+        return np.asarray(rows.astype(self.V.dtype, copy=False) @ self.V.T)
+
+    def keep(self, rows: FloatArray, variance: float, along: FloatArray | None = None) -> FloatArray:
         """G row = (I + τ²H)⁻¹ row: how a change of the prior's mean reaches the posterior mean."""
-        rows = rows.astype(self.V.dtype, copy=False)
-        return rows - ((rows @ self.V.T) * (1.0 - self.shrink(variance)).astype(self.V.dtype)) @ self.V
+        along = self.along(rows) if along is None else along
+        lost = (along * (1.0 - self.shrink(variance)).astype(self.V.dtype)) @ self.V
+        return np.subtract(rows, lost, out=lost) if rows.dtype == lost.dtype else rows - lost
 
     def posterior_mean(self, mean: FloatArray, variance: float) -> FloatArray:
         """E θ when θ ~ N(mean, τ² I)."""
         at, shrink = self.V @ mean, self.shrink(variance)
         return mean + (shrink * (at + variance * self.b) - at) @ self.V
 
-    def own_variance(self, rows: FloatArray, variance: float) -> FloatArray:
+    def own_variance(self, rows: FloatArray, variance: float, along: FloatArray) -> FloatArray:
         """rowᵀ (H + I/τ²)⁻¹ row for each row: what the user's own answers leave open."""
-        along = rows.astype(self.V.dtype, copy=False) @ self.V.T
         open_ = variance * (np.einsum("ij,ij->i", rows, rows) - along**2 @ (1.0 - self.shrink(variance)))
         return np.maximum(open_, 0.0)
 
@@ -175,6 +180,7 @@ class Quadratics:
     b: FloatArray  # (R,)
     const: FloatArray  # (U,)
     starts: IntArray  # (U + 1,) user u owns directions starts[u]:starts[u + 1]
+    held: dict[float, tuple[FloatArray, FloatArray]] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.const)
@@ -219,27 +225,44 @@ class Quadratics:
 
     def pulls(self, variance: float) -> FloatArray:
         """a = (I + τ²H)⁻¹ c of everybody, the linear term in the prior's mean, (U, d)."""
+        if variance in self.held:
+            return self.held[variance][1]
         return self._combine(self.b / (1.0 + variance * self.h))
 
     def posterior_means(self, means: FloatArray, variance: float, trust: FloatArray) -> FloatArray:
         """trust × E θ when θ ~ N(means / trust, τ² I), for everybody at once, (U, d)."""
-        at = np.einsum("ij,ij->i", self.V, means[self.owner].astype(self.V.dtype), dtype=np.float64)
+        at = self._project(means)
         shrink = 1.0 / (1.0 + variance * self.h)
         return means + self._combine(shrink * (at + variance * self.b * trust[self.owner]) - at)
 
+    def _project(self, means: FloatArray) -> FloatArray:
+        """Each user's mean along each of the user's directions, (R,)."""
+        few = means.astype(self.V.dtype, copy=False)
+        if (np.diff(self.starts) == self.dim).all():
+            found = np.matmul(self.V.reshape(-1, self.dim, self.dim), few[:, :, None]).ravel()
+        else:
+            found = np.concatenate([np.empty(0, self.V.dtype), *(v @ mean for mean, v in self._split(few))])
+        return np.asarray(found, dtype=np.float64)
+
     def _combine(self, weights: FloatArray) -> FloatArray:
         """Σ over each user's directions of weight × direction, (U, d)."""
-        size = np.diff(self.starts)
+        size, weights = np.diff(self.starts), weights.astype(self.V.dtype, copy=False)
         if (size == self.dim).all():
-            return np.matmul(weights.reshape(-1, 1, self.dim), self.V.reshape(-1, self.dim, self.dim))[:, 0]
-        return np.array([w @ v for w, v in self._split(weights)]).reshape(len(self), self.dim)
+            found = np.matmul(weights.reshape(-1, 1, self.dim), self.V.reshape(-1, self.dim, self.dim))[:, 0]
+        else:
+            each = (weights[self.starts[u] : self.starts[u + 1]] for u in range(len(self)))
+            found = np.array([w @ v for w, v in self._split(each)]).reshape(len(self), self.dim)
+        return np.asarray(found, dtype=np.float64)
 
-    def _split(self, weights: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        pieces = [slice(a, b) for a, b in zip(self.starts[:-1], self.starts[1:], strict=True)]
-        return [(weights[piece], self.V[piece]) for piece in pieces]
+    def _split(self, each: Iterable[FloatArray]) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Something of each user's, with the user's directions."""
+        return ((mine, self.V[a:b]) for mine, a, b in zip(each, self.starts[:-1], self.starts[1:], strict=True))
 
     def curvatures(self, variance: float) -> FloatArray:
         """A = H (I + τ²H)⁻¹ of everybody, the information about the prior's mean, (U, d, d)."""
+        return self.held[variance][0] if variance in self.held else self._curvatures(variance)
+
+    def _curvatures(self, variance: float) -> FloatArray:
         root = np.sqrt(self.h / (1.0 + variance * self.h)).astype(self.V.dtype)
         if self.dim <= STACKED_UP_TO and (np.diff(self.starts) == self.dim).all():
             scaled = (root[:, None] * self.V).reshape(len(self), self.dim, self.dim)
@@ -252,8 +275,24 @@ class Quadratics:
 
         return np.array(for_each(one, range(len(self)), label="information"))
 
-    def curvature_of(self, variance: float, share: FloatArray) -> FloatArray:
-        """Σ_u share_u A_u, without anybody's matrix."""
+    @property
+    def may_hold(self) -> bool:
+        """Whether everybody's matrix may be held in memory."""
+        return len(self) * self.dim**2 <= HELD
+
+    def hold(self, variance: float) -> None:
+        """Hold everybody's terms for this τ², which will be asked for several times, instead of any other's."""
+        if self.may_hold and variance not in self.held:
+            self.held.clear()
+            self.held[variance] = self._curvatures(variance), self.pulls(variance)
+
+    def curvatures_of(self, variance: float, shares: FloatArray) -> FloatArray:
+        """Σ_u share_u A_u for each column of shares, (K, d, d); nobody's matrix is made."""
+        if variance in self.held:
+            return np.tensordot(shares.T.astype(self.V.dtype), self.held[variance][0], 1)
+        return np.array([self._curvature_of(variance, share) for share in shares.T]).reshape(-1, self.dim, self.dim)
+
+    def _curvature_of(self, variance: float, share: FloatArray) -> FloatArray:
         weight = share[self.owner]
         used = np.flatnonzero(weight)
         root = np.sqrt(weight[used] * self.h[used] / (1.0 + variance * self.h[used]))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
+from scipy.linalg import solve
 from scipy.special import gammaln
 
 from prefkin.blocks import (
@@ -29,7 +30,7 @@ from prefkin.blocks import (
 )
 from prefkin.comparisons import BoolArray, FloatArray, IntArray
 from prefkin.progress import in_one_order
-from prefkin.quadratics import Quadratics, Signed, Sites, expand, per_user_sum
+from prefkin.quadratics import Quadratics, Signed, Sites, expand, per_user_sum, refine
 
 __all__ = ["LARGE", "LEAST", "MOST_SEATED", "find_blocks", "fit_cloud", "place", "settle"]
 
@@ -41,9 +42,10 @@ STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 ROUNDS = 4
 STEP, LEAST_STEP = 1.0, 0.25  # share of the way that sites move at once
 SETTLED = 0.03  # change of log scales at which the cloud is taken as found
-VERY_THIN = 0.75  # comparisons per user and feature below which groups start out far too short
+VERY_THIN = 0.75  # comparisons per user and feature below which groups start out far too weak
 LARGE = 256  # features from which one start has to do, scales are climbed, and `FEW` users tell the cloud's scales
 FEW = 10
+SURE = 0.999
 CONTENDERS = 3  # blocks of which an exact look is taken with that many features
 PARTNERS = 12  # sets with which a set may merge, likeliest first, when there are more than twice as many
 MOST_SEATED = 200  # users from whom the prior is learnt
@@ -63,15 +65,23 @@ def fit_cloud(data: Signed, rounds: int = 16, within: float | None = None, start
     and with very many features after learning from a few users, scales wait until the sites have come near.
     """
     if data.dim >= LARGE and len(data) > 2 * FEW and start is None:
-        start, rounds = fit_cloud(data.some(_spread(data, FEW)), rounds // 2, within).prior, 4
+        start, rounds = fit_cloud(data.some(_spread(data, FEW)), rounds // 2, within).prior, 2
     nothing, everybody = np.zeros(data.dim), np.ones((len(data), 1))
-    sites = Sites.start(data.weights)
     tau, top = (0.1, 0.1) if start is None else (start.within, start.top)
     tau = tau if within is None else within
+    sites = Sites.start(data.weights)
+    if start is not None:  # what rows say under the prior alone
+        spread = (tau + top) * np.einsum("ij,ij->i", data.X, data.X).astype(np.float64)
+        sites = refine(
+            sites,
+            data.weights,
+            spread * sites.pull / (1.0 + spread * sites.precision),
+            spread / (1.0 + spread * sites.precision),
+        )
     pace, growth, size, mean, drift = STEP, 0.0, 0.0, np.zeros((1, 1)), np.zeros((1, 1))
     for turn in range(rounds):
         users, at = expand(data, sites), np.log([tau, top])
-        if start is None or turn >= 2:
+        if start is None or turn >= rounds - 2:
             tau, top = _cloud_scales(users, tau, top, within, 2.5 if turn < 3 and start is None else 1.5)
         cloud = solved(users, sites, everybody, Prior(nothing, tau, top, top))
         last_drift, drift, mean = drift, cloud.mean - mean, cloud.mean
@@ -99,15 +109,18 @@ def _averaged_scales(users: Quadratics, tau: float, top: float) -> tuple[float, 
     """τ² and σ² as evidence-weighted means: the likeliest value may be 0 only because answers tell little."""
     everybody, nothing = np.ones((len(users), 1)), np.zeros(users.dim)
     wide = COARSE / users.dim  # from margins that hardly vary to margins that settle nearly every answer
-    tried = [np.unique(np.append(np.clip(value * NEAR, LEAST, MOST), wide)) for value in (tau, top)]
 
-    def mean(values: FloatArray, evidence: list[float]) -> float:
-        trust = np.exp(np.array(evidence) - max(evidence)) * np.sqrt(values) * np.gradient(np.log(values))
-        return float(trust @ values / trust.sum())
+    def mean(score: Callable[[float], float], value: float) -> float:
+        if users.dim >= LARGE and score(value) - max(score(value / 2.0), score(value * 2.0)) > CLEAR / 2.0:
+            return value
+        tried = np.unique(np.append(np.clip(value * NEAR, LEAST, MOST), wide))
+        evidence = np.array([score(float(each)) for each in tried])
+        trust = np.exp(evidence - evidence.max()) * np.sqrt(tried) * np.gradient(np.log(tried))
+        return float(trust @ tried / trust.sum())
 
-    tau = mean(tried[0], [float(set_evidence(block_sums(users, t, everybody), nothing, top)[0]) for t in tried[0]])
+    tau = mean(lambda t: float(set_evidence(block_sums(users, t, everybody), nothing, top)[0]), tau)
     sums = block_sums(users, tau, everybody)
-    return tau, mean(tried[1], [float(set_evidence(sums, nothing, t)[0]) for t in tried[1]])
+    return tau, mean(lambda t: float(set_evidence(sums, nothing, t)[0]), top)
 
 
 def _cloud_scales(users: Quadratics, tau: float, top: float, within: float | None, reach: float) -> tuple[float, float]:
@@ -145,7 +158,9 @@ def _climb(score: Callable[[float], float], value: float, reach: float) -> float
 def find_blocks(data: Signed, cloud: Blocks) -> Blocks:
     """The best mixture found from several starts; its evidence tells whether it beats the cloud."""
     starts = STARTS if data.dim < LARGE else STARTS[:1]
-    return max((_from_start(data, cloud, start) for start in starts), key=lambda blocks: blocks.evidence)
+    found = max((_from_start(data, cloud, start) for start in starts), key=lambda blocks: blocks.evidence)
+    cloud.users.held.clear()
+    return found
 
 
 def _from_start(data: Signed, cloud: Blocks, start: float) -> Blocks:
@@ -153,38 +168,38 @@ def _from_start(data: Signed, cloud: Blocks, start: float) -> Blocks:
     spread = cloud.prior.within
     prior = Prior(cloud.centres.mean[0], start * spread, (1.0 - start) * spread, cloud.prior.top)
     seats = _merge(users, prior, np.arange(len(users)))
+    thin = len(data.X) < VERY_THIN * len(data) * data.dim
     rounds, passes, moves = (ROUNDS, (True, False), 6) if data.dim < LARGE else (ROUNDS - 1, (True,), 3)
     for turn in range(rounds):
         share, last = _as_share(seats), turn == rounds - 1
         for coarse in passes:
             prior = _scales(users, share, prior, spread if coarse else None)
+            users.hold(prior.within)
             prior = _with_common_mean(users, share, prior)
             share = _assign(users, share, prior, 2 * moves if last else moves)
         blocks = solved(users, sites, share, prior)
-        if last:
+        if last or (turn > 0 and data.dim >= LARGE and _as_before(share, seats)):
             break
-        stretch = _stretch(data, blocks) if turn == 0 and len(data.X) < VERY_THIN * len(data) * data.dim else 1.0
+        stretch = 1.0
+        if turn == 0 and (thin or data.dim >= LARGE):
+            stretch = _stretch(*((data, blocks) if thin else _few_blocks(data, blocks)))
         sites = blocks.refined(data, stretch)
-        users = expand(data, sites)
-        square = stretch**2
-        prior = Prior(stretch * prior.m0, square * prior.within, square * prior.between, prior.top)
-        spread *= square
+        users, prior, spread = expand(data, sites), prior.stretched(stretch), stretch**2 * spread
         seats = _merge(users, prior, _seats(share))
         if turn == 0 and data.dim < LARGE:
             fresh = _merge(users, prior, np.arange(len(users)))
             seats = max((seats, fresh), key=lambda s: _partition_evidence(users, s, prior))
-    return replace(blocks, evidence=_total_evidence(users, _seats(share), prior))
+    evidence = _total_evidence(users, _seats(share), prior)
+    users.held.clear()  # without it, sums are rounded as when a saved model is read
+    return solved(users, sites, share, prior, evidence)
 
 
 def _merge(users: Quadratics, prior: Prior, seats: IntArray) -> IntArray:
     """Merge the two sets whose union gains most evidence, again and again; the best partition on the way."""
     m0, between = prior.m0, prior.between
     n = int(seats.max()) + 1
-    sums = user_sums(users, prior.within)
-    if n < len(users):
-        belongs = np.eye(n)[seats]
-        A = np.einsum("uk,uij->kij", belongs.astype(sums.A.dtype), sums.A, optimize=True)
-        sums = Sums(A, belongs.T @ sums.a, belongs.T @ sums.level)
+    users.hold(prior.within)
+    sums = block_sums(users, prior.within, np.eye(n)[seats])
     score = set_evidence(sums, m0, between)
     near = _partners(users, sums, prior, seats)
     gain = np.full((n, n), -np.inf)
@@ -234,8 +249,9 @@ def _partners(users: Quadratics, sums: Sums, prior: Prior, seats: IntArray) -> B
 
 
 def _centre(sums: Sums, prior: Prior) -> FloatArray:
-    P = np.eye(len(prior.m0)) + prior.between * sums.A
-    return np.asarray(np.linalg.solve(P, prior.between * sums.a + prior.m0), dtype=np.float64)
+    P = np.eye(len(prior.m0), dtype=sums.A.dtype) + sums.A.dtype.type(prior.between) * sums.A
+    pull = (prior.between * sums.a + prior.m0).astype(P.dtype)
+    return np.asarray(solve(P, pull, assume_a="pos", overwrite_a=True, check_finite=False), dtype=np.float64)
 
 
 def _union(sums: Sums, one: int, others: IntArray, prior: Prior) -> FloatArray:
@@ -255,7 +271,7 @@ def _assign(users: Quadratics, share: FloatArray, prior: Prior, rounds: int) -> 
         share = share[:, share.sum(axis=0) > 1e-2]
         if share.shape[1] == 0:
             break
-        centres = Centres.of(crowds.sums(share), prior)
+        centres = Centres.of(block_sums(users, prior.within, share), prior)
         new = _chances(crowds.fits(share, centres, share.sum(axis=0) - share, prior, alone), alone)
         change = float(np.abs(new - share).max())
         share = new if turn < 4 else (new + share) / 2.0  # damped, should two seatings alternate
@@ -265,24 +281,17 @@ def _assign(users: Quadratics, share: FloatArray, prior: Prior, rounds: int) -> 
 
 
 class _Crowds:
-    """Users' own terms in a centre, as many at a time as fit in memory; kept when that is everybody."""
+    """Users' own terms in a centre, as many at a time as fit in memory."""
 
     def __init__(self, users: Quadratics, within: float) -> None:
         self.users, self.within = users, within
-        self.pieces = list(_pieces(len(users), users.dim**2))
-        self.kept = user_sums(users, within) if len(self.pieces) == 1 else None
+        self.everybody = user_sums(users, within) if users.may_hold else None
 
     def own(self) -> Iterator[tuple[slice, Sums]]:
         """Positions and terms."""
-        for piece in self.pieces:
-            yield piece, self.kept or user_sums(self.users.between(piece), self.within)
-
-    def sums(self, share: FloatArray) -> Sums:
-        """Of each block."""
-        if self.kept is None:
-            return block_sums(self.users, self.within, share)
-        A = np.tensordot(share.T.astype(self.kept.A.dtype), self.kept.A, 1)
-        return Sums(A, share.T @ self.kept.a, share.T @ self.kept.level)
+        for piece in _pieces(len(self.users), self.users.dim**2):
+            every = self.everybody
+            yield piece, user_sums(self.users.between(piece), self.within) if every is None else every[piece]
 
     def fits(
         self, share: FloatArray, centres: Centres, others: FloatArray, prior: Prior, alone: FloatArray
@@ -396,7 +405,7 @@ def _common_mean(users: Quadratics, share: FloatArray, prior: Prior) -> tuple[Fl
     pull = np.einsum("kij,kj->i", kept, sums.a)
     alone = lonely(share)
     if alone.any():
-        precision = precision + users.curvature_of(prior.alone, alone)
+        precision = precision + users.curvatures_of(prior.alone, alone[:, None])[0]
         pull = pull + alone @ users.pulls(prior.alone)
     covariance = inverse(precision[None])[0]
     return covariance @ pull, covariance, sums
@@ -409,12 +418,48 @@ def _with_common_mean(users: Quadratics, share: FloatArray, prior: Prior) -> Pri
 
 
 def _stretch(data: Signed, blocks: Blocks) -> float:
-    """How much longer the blocks' centres should be to explain the answers: scales grow only slowly otherwise."""
-    middle = blocks.share @ blocks.centres.mean + lonely(blocks.share)[:, None] * blocks.prior.m0
-    margins = np.concatenate([data.X[data.own(u)] @ middle[u].astype(data.X.dtype) for u in range(len(data))])
-    tried = np.arange(0.8, 2.55, 0.05)
-    best = float(tried[int(np.argmin([data.weights @ np.logaddexp(0.0, -s * margins) for s in tried]))])
-    return 1.0 + 0.8 * (best - 1.0) if best > 1.1 else 1.0
+    """How many times as strong preferences should be, by evidence once sites are matched to that: 1 or √2.
+
+    Sites matched to weak preferences speak for weak ones: scales would grow only slowly. More than twice the variance
+    that people were found to have before anybody was seated is not believed: seats were chosen to agree.
+    """
+    seats = _seats(blocks.share)
+    plain = _matched(data, blocks, 1.0)
+    found = {
+        stretch: _total_evidence(each.users, seats, _with_common_mean(each.users, each.share, each.prior))
+        for stretch, each in ((1.0, plain), (np.sqrt(2.0), _matched(data, plain, np.sqrt(2.0))))
+    }
+    return max(found, key=lambda stretch: found[stretch])
+
+
+def _matched(data: Signed, blocks: Blocks, stretch: float) -> Blocks:
+    """These seats with preferences so many times as strong, and sites that agree with that."""
+    prior = blocks.prior.stretched(stretch)
+    for factor in (stretch, 1.0):
+        sites = blocks.refined(data, factor)
+        blocks = solved(expand(data, sites), sites, blocks.share, prior)
+    return blocks
+
+
+def _few_blocks(data: Signed, blocks: Blocks) -> tuple[Signed, Blocks]:
+    """The largest blocks, with at least `FEW` users in them: with many comparisons they tell enough."""
+    seat = np.argmax(blocks.weights, axis=1)
+    sizes = np.bincount(seat, minlength=blocks.weights.shape[1])[:-1]
+    largest = np.argsort(-sizes, kind="stable")
+    taken = np.sort(largest[: 1 + int(np.searchsorted(np.cumsum(sizes[largest]), FEW))])
+    users = np.flatnonzero(np.isin(seat, taken))
+    if not len(users):
+        return data, blocks
+    rows = np.isin(data.owner, users)
+    sites = Sites(*(each[rows] for each in blocks.sites))
+    some = solved(blocks.users.some(users), sites, blocks.share[np.ix_(users, taken)], blocks.prior)
+    return data.some(users), some
+
+
+def _as_before(share: FloatArray, seats: IntArray) -> bool:
+    """Everybody surely sits where they sat."""
+    sure = np.maximum(lonely(share), share.max(axis=1, initial=0.0)) > SURE
+    return bool(sure.all()) and np.array_equal(_seats(share), seats)
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
