@@ -129,14 +129,12 @@ class PrefKin(PreferenceModel):
             data = Signed.of_users(rows, scale)
             wide = None if wide is None else settle(wide, sample, data)
             chosen = settle(chosen, sample, data)
-        self.__dict__.pop("radius_", None)
+        for computed_when_asked_for in ("radius_", "own_theta_"):
+            self.__dict__.pop(computed_when_asked_for, None)
         self._users, self.users_ = rows, rows.labels
         self.n_comparisons_ = rows.counts
         self._keep(Fitted(chosen, scale, wide, heat))
-        prior = 1.0 / max(cloud.prior.within + float((cloud.centres.mean[0] ** 2).sum()) / rows.dim, 1e-12)
-        self.own_theta_ = (
-            estimate_users(replace(rows, rows=_divided(rows.rows, scale)), ridge=prior, n_jobs=self.n_jobs) / scale
-        )
+        self._own_variance = cloud.prior.within + float((cloud.centres.mean[0] ** 2).sum()) / rows.dim
 
     def _keep(self, fitted: Fitted) -> None:
         self._fitted = fitted
@@ -234,6 +232,14 @@ class PrefKin(PreferenceModel):
             return _ball(self._fitted.covariance(user), self.level)
 
         return np.array(for_each(radius, range(len(self._users)), label="radii", n_jobs=self.n_jobs))
+
+    @cached_property
+    def own_theta_(self) -> FloatArray:  # type: ignore[override]
+        """Each user's preference from their own rows alone, shrunk as people's overall variance asks for."""
+        check_is_fitted(self)
+        rows, scale = self._users, self._fitted.scale
+        scaled = replace(rows, rows=_divided(rows.rows, scale))
+        return estimate_users(scaled, ridge=1.0 / max(self._own_variance, 1e-12), n_jobs=self.n_jobs) / scale
 
     def _warn_of_miscalibration(self) -> None:
         """Where benchmarks/coverage.py found norms underestimated: too few rows, or answers that are nearly certain."""
@@ -483,7 +489,7 @@ class PrefKin(PreferenceModel):
             wide = solved(quadratics, sites, everybody, prior, evidence)
         model._keep(Fitted(blocks, arrays["scale"], wide, about["heat"]))
         model.__dict__["radius_"] = arrays["radius"]
-        model.own_theta_, model.structure_ = arrays["own_theta"], about["structure"]
+        model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
         model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
         model.n_features_in_ = users.dim
         model._restore_features(about)
