@@ -24,7 +24,7 @@ from prefkin.experiments.plan import DATA, EXPERIMENTS, SIZES, read_plan
 from prefkin.experiments.report import paper_deviations, paper_readme
 from prefkin.experiments.run import run_all
 from prefkin.experiments.store import Store, as_frame
-from prefkin.experiments.summary import Mean, improvement
+from prefkin.experiments.summary import Mean, improvement, winners
 from prefkin.experiments.talk import TALKERS
 from prefkin.experiments.trial import NOT_COMPARED, run_trial
 from prefkin.likelihood import fit_preference
@@ -227,6 +227,24 @@ def test_a_killed_run_goes_on_and_processes_do_not_matter(tmp_path):
 def test_other_settings_are_another_trial():
     plan = small()
     assert not {t.key for t in plan.trials()} & {t.key for t in small(strength=9.0).trials()}
+
+
+def test_a_slow_method_takes_part_in_the_first_runs_only():
+    plan = replace(small(runs=3, keep=("per_user", "prefkin")), first_run=7, only_in=(("prefkin", 1),))
+    assert [(trial.run, trial.methods) for trial in plan.trials()[::2]] == [
+        (7, ("per_user", "prefkin")),
+        (8, ("per_user",)),
+        (9, ("per_user",)),
+    ]
+
+
+def test_the_best_is_sought_among_runs_of_all():
+    rows = pl.DataFrame(
+        {"run": [0, 1, 2, 0, 1], "method": ["a", "a", "a", "b", "b"], "gap": [0.5, 0.5, 0.0, 0.4, 0.4], "budget": 5}
+    )
+    ((_, best, mean, second, apart),) = winners(rows, "budget", "gap", ["a", "b"])
+    assert (best, mean.runs, second) == ("b", 2, "a")
+    assert apart.value == pytest.approx(0.1)
 
 
 def test_an_improvement_is_paired_by_run():

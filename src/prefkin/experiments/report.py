@@ -17,7 +17,7 @@ from prefkin.errors import InvalidTable
 from prefkin.experiments.claims import CLAIMS
 from prefkin.experiments.figures import METRICS
 from prefkin.experiments.plan import DATA, EXPERIMENTS, Plan, read_plan
-from prefkin.experiments.summary import average, curve, label_of, origin_of, per_run, winners
+from prefkin.experiments.summary import average, common_runs, curve, label_of, origin_of, per_run, winners
 from prefkin.experiments.talk import TALKERS
 from prefkin.experiments.trial import NOT_COMPARED
 
@@ -115,7 +115,9 @@ def as_html(blocks: Sequence[Block]) -> str:
 
 
 def _name(plan: Plan, key: str) -> str:
-    return TALKERS[key].label if plan.kind == "active" else label_of(key)
+    label = TALKERS[key].label if plan.kind == "active" else label_of(key)
+    runs = min(dict(plan.only_in).get(key, plan.runs), plan.runs)
+    return label if runs == plan.runs else f"{label}, {runs} of {plan.runs} runs"
 
 
 def _keys(rows: pl.DataFrame) -> list[str]:
@@ -193,8 +195,10 @@ def _winners(plan: Plan, rows: pl.DataFrame) -> list[Block]:
             body.append(
                 [metric, where, _name(plan, first), str(mean), f"{_name(plan, second)}: {apart} behind, {clear}"]
             )
+    runs = len(common_runs(rows, fair))
+    over = "" if runs == plan.runs else f" Over the {runs} runs in which all took part."
     return [
-        Text("Best among the methods that see no truth, and the runner-up with the paired difference."),
+        Text(f"Best among the methods that see no truth, and the runner-up with the paired difference.{over}"),
         Table(["measure", "where", "best", "value", "runner-up"], body),
     ]
 
@@ -230,7 +234,7 @@ def stored_plans(folder: Path) -> list[tuple[Plan, pl.DataFrame]]:
                 if not path.exists():
                     continue
                 rows = pl.read_parquet(path)
-                plan = read_plan(experiment, data, size, runs=int(rows["run"].max()) + 1)  # type: ignore[arg-type]
+                plan = read_plan(experiment, data, size, runs=rows["run"].n_unique())
                 expected = {trial.key for trial in plan.trials()}
                 if set(rows["trial"].unique().to_list()) != expected:
                     raise InvalidTable(

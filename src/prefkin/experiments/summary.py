@@ -11,7 +11,7 @@ from scipy.stats import t as student
 from prefkin.experiments.contracts import METHODS, method
 from prefkin.experiments.talk import TALKERS
 
-__all__ = ["Mean", "average", "curve", "improvement", "label_of", "origin_of", "per_run", "winners"]
+__all__ = ["Mean", "average", "common_runs", "curve", "improvement", "label_of", "origin_of", "per_run", "winners"]
 
 
 class Mean(NamedTuple):
@@ -74,9 +74,18 @@ def curve(rows: pl.DataFrame, key: str, x: str, metric: str) -> tuple[list[float
     return places, [average(chosen.filter(pl.col(x) == place)[metric].to_numpy()) for place in places]
 
 
+def common_runs(rows: pl.DataFrame, keys: list[str]) -> list[int]:
+    """Runs in which every one of `keys` took part."""
+    took_part = [set(rows.filter(pl.col("method") == key)["run"].to_list()) for key in keys]
+    return sorted(set.intersection(*took_part)) if took_part else []
+
+
 def winners(rows: pl.DataFrame, x: str, metric: str, keys: list[str]) -> list[tuple[float, str, Mean, str, Mean]]:
-    """Along x: the best of `keys`, its mean, the runner-up, and the paired difference runner-up − best."""
-    found = []
+    """Along x: the best of `keys`, its mean, the runner-up, and the paired difference runner-up − best.
+
+    Over the runs in which all took part.
+    """
+    found, rows = [], rows.filter(pl.col("run").is_in(common_runs(rows, keys)))
     for place in sorted(rows[x].unique().to_list()):
         here = rows.filter(pl.col(x) == place)
         means = {key: average(per_run(here, key, metric)["value"].to_numpy()) for key in keys}
