@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefkin.blocks import Centres, Person, Prior, Sums, block_sums, covariances, set_evidence, solved, user_sums
+from prefkin.cloud import fit_cloud
 from prefkin.quadratics import Quadratics, Signed, Sites, expand, refine
-from prefkin.seating import _assign, _bounds, _merge, _stretch, find_blocks, fit_cloud, place, settle
+from prefkin.seating import _assign, _bounds, _merge, _stretch, find_blocks, place, settle
 from tests.oracles import gaussian
 
 

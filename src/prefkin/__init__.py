@@ -22,32 +22,33 @@ The files in the order data flows through them:
 18. gamma        choosing the threshold
 19. quadratics   each user's log-likelihood as a quadratic
 20. blocks       a mixture prior over users: evidence and posterior
-21. seating      the search for who sits with whom
-22. odds         what speaks for and against two users belonging together
-23. referee      what held-out answers decide
-24. policy       the pessimistic value and its best policy
-25. queries      which pair to ask about next
-26. forecast     how many more answers, and when to stop
-27. active       a conversation with one user (Algorithm 2)
-28. summary      how alike these people are, in words
-29. model        what every fitted model offers
-30. model_file   models on disk
-31. first_edge   why nobody was connected, and what it would take
-32. offline      Off-C²PL (Algorithm 1)
-33. kin          PrefKin: evidence decides who is pooled, and how much
-34. baselines    what PrefKin has to beat, tuned
-35. loading      saved models back into memory
-36. synthetic    data with known truth
-37. audit        what is wrong or thin in the data, before any fit
-38. metrics      how good an estimate, a graph or a policy is
-39. theory       the paper's bounds, as numbers
-40. compare      held-out performance of every method on one's own data
-41. embedding    texts → features
-42. plots        pictures
-43. benchmark    every stage against its peers
-44. datasets     people for the experiments: synthetic, real, planted on real features
-45. experiments  the paper's section 6, reproduced
-46. cli          the command line
+21. cloud        people who differ by degrees
+22. seating      the search for who sits with whom
+23. odds         what speaks for and against two users belonging together
+24. referee      what held-out answers decide
+25. policy       the pessimistic value and its best policy
+26. queries      which pair to ask about next
+27. forecast     how many more answers, and when to stop
+28. active       a conversation with one user (Algorithm 2)
+29. summary      how alike these people are, in words
+30. model        what every fitted model offers
+31. model_file   models on disk
+32. first_edge   why nobody was connected, and what it would take
+33. offline      Off-C²PL (Algorithm 1)
+34. kin          PrefKin: evidence decides who is pooled, and how much
+35. baselines    what PrefKin has to beat, tuned
+36. loading      saved models back into memory
+37. synthetic    data with known truth
+38. audit        what is wrong or thin in the data, before any fit
+39. metrics      how good an estimate, a graph or a policy is
+40. theory       the paper's bounds, as numbers
+41. compare      held-out performance of every method on one's own data
+42. embedding    texts → features
+43. plots        pictures
+44. benchmark    every stage against its peers
+45. datasets     people for the experiments: synthetic, real, planted on real features
+46. experiments  the paper's section 6, reproduced
+47. cli          the command line
 """
 
 from prefkin.active import ActiveSession

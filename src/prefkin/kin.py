@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from prefkin.active import ActiveSession
 from prefkin.blocks import Blocks, Prior, solved
 from prefkin.candidates import Candidates
+from prefkin.cloud import LEAST, fit_cloud
 from prefkin.comparisons import FloatArray, IntArray, LabelArray, Rows, UserRows
 from prefkin.confidence import ball_radius
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
@@ -34,7 +35,7 @@ from prefkin.odds import comparisons_to_turn, difference_covariance, equality_od
 from prefkin.progress import for_each, in_one_order, threads
 from prefkin.quadratics import Signed, Sites, expand
 from prefkin.referee import METRICS, Fitted, Verdict, feature_scale, judge, only
-from prefkin.seating import LEAST, MOST_SEATED, find_blocks, fit_cloud, place, settle
+from prefkin.seating import MOST_SEATED, find_blocks, place, settle
 from prefkin.storage import label_from_json, label_to_json
 from prefkin.summary import Summary
 

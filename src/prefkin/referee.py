@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from prefkin.blocks import Blocks, Person, covariances, solved
+from prefkin.cloud import LARGE, LEAST, fit_cloud
 from prefkin.comparisons import FloatArray, IntArray, Rows, UserRows
 from prefkin.gamma import content_folds, judges, split_rows
 from prefkin.quadratics import Signed
-from prefkin.seating import LARGE, LEAST, fit_cloud
 
 __all__ = ["METRICS", "Fitted", "Verdict", "feature_scale", "judge", "only"]
 
