@@ -113,7 +113,7 @@ def test_rows_that_count_twice_are_two_rows(rng):
     X = rng.standard_normal((6, 2))
     twice = Signed(X, np.full(6, 2.0), np.array([0, 6]))
     both = stacked([np.vstack([X, X])])
-    one, other = (fit_cloud(data, within=0.4) for data in (twice, both))
+    one, other = (fit_cloud(data) for data in (twice, both))
     assert np.allclose(one.mean, other.mean, atol=1e-8)
     assert one.evidence == pytest.approx(other.evidence, abs=1e-8)
 
@@ -305,7 +305,7 @@ def test_single_precision_with_many_features_changes_little(rng, monkeypatch):
     data = people(rng, 6, n=30, d=5)
     wide = Signed(np.hstack([data.X, 0.1 * rng.standard_normal((len(data.X), 275))]), data.weights, data.starts)
     narrow = Signed(wide.X.astype(np.float32), data.weights, data.starts)
-    one, other = (fit_cloud(which, rounds=4, within=0.5) for which in (wide, narrow))
+    one, other = (fit_cloud(which, rounds=4) for which in (wide, narrow))
     assert other.users.V.dtype == np.float32
     assert np.allclose(one.mean, other.mean, atol=1e-3)
     assert one.evidence == pytest.approx(other.evidence, abs=0.01)

@@ -7,7 +7,6 @@ these scales depend on each other, so they are found in turns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from scipy.special import gammaln
@@ -30,18 +29,17 @@ FEW = 10
 
 
 @in_one_order
-def fit_cloud(data: Signed, rounds: int = 16, within: float | None = None, start: Prior | None = None) -> Blocks:
-    """One block: people who differ by degrees. `within` fixes τ² (near 0: everybody alike); else by evidence.
+def fit_cloud(data: Signed, rounds: int = 16, start: Prior | None = None) -> Blocks:
+    """One block: people who differ by degrees. τ² and σ² by evidence.
 
     Sites and scales depend on each other. Where everybody grows (or shrinks) by steps of a steady ratio, all the steps
     to come are taken at once; where they swing to and fro, sites move by a smaller share of the way. With a `start`,
     and with very many features after learning from a few users, scales wait until the sites have come near.
     """
     if data.dim >= LARGE and len(data) > 2 * FEW and start is None:
-        start, rounds = fit_cloud(data.some(_spread(data, FEW)), rounds // 2, within).prior, 2
+        start, rounds = fit_cloud(data.some(_spread(data, FEW)), rounds // 2).prior, 2
     nothing, everybody = np.zeros(data.dim), np.ones((len(data), 1))
     tau, top = (0.1, 0.1) if start is None else (start.within, start.top)
-    tau = tau if within is None else within
     sites = Sites.start(data.weights)
     if start is not None:  # what rows say under the prior alone
         spread = (tau + top) * np.einsum("ij,ij->i", data.X, data.X).astype(np.float64)
@@ -55,7 +53,7 @@ def fit_cloud(data: Signed, rounds: int = 16, within: float | None = None, start
     for turn in range(rounds):
         users, at = expand(data, sites), np.log([tau, top])
         if start is None or turn >= rounds - 2:
-            tau, top = _cloud_scales(users, tau, top, within, 2.5 if turn < 3 and start is None else 1.5)
+            tau, top = _cloud_scales(users, tau, top, 2.5 if turn < 3 and start is None else 1.5)
         cloud = solved(users, sites, everybody, Prior(nothing, tau, top, top))
         last_drift, drift, mean = drift, cloud.mean - mean, cloud.mean
         last_growth, last_size, size = growth, size, float(np.log(max((mean**2).sum(), 1e-300)))
@@ -66,16 +64,14 @@ def fit_cloud(data: Signed, rounds: int = 16, within: float | None = None, start
         if float((drift * last_drift).sum()) < 0.0:  # they swing instead of settling
             pace = max(pace / 2.0, LEAST_STEP)
         stretch, rate = 1.0, growth / last_growth if last_growth else 0.0
-        if turn >= 3 and 0.0 < rate < 0.97 and within is None:  # all the steps to come, at once
+        if turn >= 3 and 0.0 < rate < 0.97:  # all the steps to come, at once
             leap = float(np.clip(growth * rate / (1.0 - rate), -1.0, 1.0))
             tau, top, stretch = tau * np.exp(leap), top * np.exp(leap), float(np.exp(leap / 2.0))
             mean, size, growth, drift = stretch * mean, size + leap, 0.0, 0.0 * drift
         sites = cloud.refined(data, stretch, pace)
     evidence = float(set_evidence(cloud.centres.sums, nothing, top)[0]) + partition_prior(np.array([len(data)]))
-    if within is None:
-        tau, top = _averaged_scales(users, tau, top)
-        cloud = solved(users, sites, everybody, Prior(nothing, tau, top, top))
-    return replace(cloud, evidence=evidence)
+    tau, top = _averaged_scales(users, tau, top)
+    return solved(users, sites, everybody, Prior(nothing, tau, top, top), evidence)
 
 
 def _averaged_scales(users: Quadratics, tau: float, top: float) -> tuple[float, float]:
@@ -96,14 +92,13 @@ def _averaged_scales(users: Quadratics, tau: float, top: float) -> tuple[float, 
     return tau, mean(lambda t: float(set_evidence(sums, nothing, t)[0]), top)
 
 
-def _cloud_scales(users: Quadratics, tau: float, top: float, within: float | None, reach: float) -> tuple[float, float]:
+def _cloud_scales(users: Quadratics, tau: float, top: float, reach: float) -> tuple[float, float]:
     everybody, nothing = np.ones((len(users), 1)), np.zeros(users.dim)
 
     def evidence(tau: float, top: float) -> float:
         return float(set_evidence(block_sums(users, tau, everybody), nothing, top)[0])
 
-    if within is None:
-        tau = climb(lambda value: evidence(value, top), tau, reach)
+    tau = climb(lambda value: evidence(value, top), tau, reach)
     sums = block_sums(users, tau, everybody)
     return tau, climb(lambda value: float(set_evidence(sums, nothing, value)[0]), top, 2.5)
 

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from prefkin.active import ActiveSession
 from prefkin.blocks import Blocks, Prior, solved
 from prefkin.candidates import Candidates
-from prefkin.cloud import LEAST, fit_cloud
+from prefkin.cloud import fit_cloud
 from prefkin.comparisons import FloatArray, IntArray, LabelArray, Rows, UserRows
 from prefkin.confidence import ball_radius
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
@@ -34,7 +34,7 @@ from prefkin.model_file import write_model_file
 from prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.progress import for_each, in_one_order, threads
 from prefkin.quadratics import Signed, Sites, expand
-from prefkin.referee import METRICS, Fitted, Verdict, feature_scale, judge, only
+from prefkin.referee import METRICS, Fitted, Verdict, feature_scale, judge, only, with_spread
 from prefkin.seating import MOST_SEATED, find_blocks, place, settle
 from prefkin.storage import label_from_json, label_to_json
 from prefkin.summary import Summary
@@ -120,8 +120,8 @@ class PrefKin(PreferenceModel):
                 found = plain
         scale, data, cloud, groups = found
         chosen = groups if found.grouped else cloud
-        if not found.grouped and verdict.factor != 1.0:
-            chosen = fit_cloud(data, within=max(verdict.factor * cloud.prior.within, LEAST))
+        if not found.grouped and (verdict.factor, verdict.common) != (1.0, 1.0):
+            chosen = with_spread(cloud, verdict.factor, verdict.common)
         wide = cloud if chosen is not cloud and not found.grouped else None
         self.structure_ = _structure(chosen, cloud, found.grouped)
         self.evidence_ = {"by degrees": cloud.evidence, "groups": groups.evidence if len(rows) > 1 else -np.inf}

@@ -1,29 +1,33 @@
 """What evidence cannot settle alone, held-out answers do: units of features, spread of users, trust in probabilities.
 
 Features are "isotropic" (all may matter alike) or "diagonal" (some matter more). Real answers are noisier than the
-model takes them to be, so that evidence finds people too different: the spread between users is what evidence says,
-times a factor. Judged are users who differ by degrees: whether there are groups, evidence says better.
+model takes them to be, so that evidence finds people too different, and what they share too strong: both variances are
+what evidence says, times a factor. Judged are users who differ by degrees: whether there are groups, evidence says
+better.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from prefkin.blocks import Blocks, Person, covariances, solved
+from prefkin.blocks import Blocks, Person, Prior, covariances, solved
 from prefkin.cloud import LARGE, LEAST, fit_cloud
 from prefkin.comparisons import FloatArray, IntArray, Rows, UserRows
 from prefkin.gamma import content_folds, judges, split_rows
 from prefkin.quadratics import Signed
 
-__all__ = ["METRICS", "Fitted", "Verdict", "feature_scale", "judge", "only"]
+__all__ = ["METRICS", "Fitted", "Verdict", "feature_scale", "judge", "only", "with_spread"]
 
 METRICS = ("isotropic", "diagonal")
 HEATS = np.round(np.arange(0.6, 1.45, 0.05), 2)
 FACTORS = (1.0, 0.3, 0.1, 0.0, 3.0)  # on the variance between users; 0: everybody is taken to want the same
-CLEARLY = 2.0  # held-out log-likelihood, beside a standard error, by which an option must beat the plain one
+COMMON = (1.0, 0.3, 0.1)  # on the variance of what users share
+CLEARLY = 1.0  # held-out log-likelihood, beside half a standard error, by which an option must beat the plain one
+COLD = 50.0 * np.log(HEATS) ** 2  # held-out log-likelihood against a heat other than 1: about 10 % is expected
 IMAGINARY = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
 
 
@@ -61,19 +65,20 @@ class Verdict(NamedTuple):
 
     metric: str = "isotropic"
     factor: float = 1.0  # on the variance between users that evidence finds
+    common: float = 1.0  # on the variance of what they share
     heat: float = 1.0  # on the moderated margins
 
 
 def judge(rows: UserRows, folds: int = 3) -> Verdict:
     """The options that predict held-out answers best, each with the heat that makes it honest.
 
-    The plain one, isotropic with the spread that evidence finds, stands unless another is clearly better; that
-    everybody wants the same is plainer still. With very many features, so many fits would cost too much: the plain one.
+    The plain one, isotropic with the variances that evidence finds, stands unless another is clearly better. With very
+    many features, so many fits would cost too much: the plain one.
     """
     if len(rows) == 1 or rows.dim == 1 or rows.dim >= LARGE:
         return Verdict()
     fold_of, some = content_folds(rows, folds), judges(rows)
-    loss = {(metric, factor): np.zeros((len(rows), len(HEATS))) for metric in METRICS for factor in FACTORS}
+    loss = {option: np.zeros((len(rows), len(HEATS))) for option in product(METRICS, FACTORS, COMMON)}
     for fold in range(folds):
         parts = split_rows(rows, fold_of != fold)
         heard = np.array([u for u in some if len(parts[0].of(u).y)], dtype=np.intp)
@@ -83,35 +88,35 @@ def judge(rows: UserRows, folds: int = 3) -> Verdict:
         for metric in METRICS:
             scale = feature_scale(train, metric)
             cloud = fit_cloud(Signed.of_users(train, scale), rounds=6)
-            for factor in FACTORS:
-                spread = with_spread(cloud, factor)
-                people = [spread.person(u) for u in range(len(heard))]
-                loss[metric, factor][heard] += _held_out_loss(people, test, scale)
-    best = {option: each[:, int(np.argmin(each.sum(axis=0).round(9)))] for option, each in loss.items()}
-    plain = best["isotropic", 1.0]
+            for factor, common in product(FACTORS, COMMON):
+                loss[metric, factor, common][heard] += _held_out_loss(with_spread(cloud, factor, common), test, scale)
+    heat = {option: int(np.argmin((each.sum(axis=0) + COLD).round(9))) for option, each in loss.items()}
+    best = {option: each[:, heat[option]] for option, each in loss.items()}
+    plain = ("isotropic", 1.0, 1.0)
 
-    def handicap(option: tuple[str, float]) -> float:
-        if option in (("isotropic", 1.0), ("isotropic", 0.0)):
-            return 0.0
-        gain = (plain - best[option])[some]
-        return CLEARLY + float(np.std(gain) * np.sqrt(len(gain)))
+    def cost(option: tuple[str, float, float]) -> float:
+        total = float(best[option].sum() + COLD[heat[option]])
+        if option != plain:
+            gain = (best[plain] - best[option])[some]
+            total += CLEARLY + 0.5 * float(np.std(gain) * np.sqrt(len(gain)))
+        return round(total, 9)
 
-    option = min(best, key=lambda option: round(float(best[option].sum()) + handicap(option), 9))
-    return Verdict(*option, float(HEATS[int(np.argmin(loss[option].sum(axis=0).round(9)))]))
-
-
-def with_spread(cloud: Blocks, factor: float) -> Blocks:
-    """The same people and sites, with so many times the variance between users."""
-    within = max(factor * cloud.prior.within, LEAST)
-    return solved(cloud.users, cloud.sites, cloud.share, cloud.prior._replace(within=within))
+    option = min(best, key=cost)
+    return Verdict(*option, float(HEATS[heat[option]]))
 
 
-def _held_out_loss(people: list[Person], test: UserRows, scale: FloatArray) -> FloatArray:
-    """Of each of the people, for each of `HEATS`, (U, H)."""
-    total = np.zeros((len(people), len(HEATS)))
-    for u, person in enumerate(people):
+def with_spread(cloud: Blocks, factor: float, common: float) -> Blocks:
+    """The same people and sites, with so many times the variance between users, and of what they share."""
+    within, top = max(factor * cloud.prior.within, LEAST), max(common * cloud.prior.top, LEAST)
+    return solved(cloud.users, cloud.sites, cloud.share, Prior(cloud.prior.m0, within, top, top))
+
+
+def _held_out_loss(blocks: Blocks, test: UserRows, scale: FloatArray) -> FloatArray:
+    """Of each user, for each of `HEATS`, (U, H)."""
+    total = np.zeros((len(blocks), len(HEATS)))
+    for u in range(len(blocks)):
         Z, y, weights = test.of(u)
-        margin = (1.0 - 2.0 * y) * moderated(person, Z / scale)
+        margin = (1.0 - 2.0 * y) * moderated(blocks.person(u), Z / scale)
         total[u] = weights @ np.logaddexp(0.0, np.outer(margin, HEATS))
     return total
 
