@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import prefkin.benchmark
 from prefkin import compiled
-from prefkin.benchmark import Figure, Growth, Peer, peak_memory, run, table
+from prefkin.benchmark import GROWTH, Figure, Growth, Peer, peak_memory, run, table
 from prefkin.cli.program import app
 from prefkin.errors import InvalidParameter
 
@@ -31,7 +31,7 @@ def test_peers_that_are_compared_reach_the_same_tolerance():
 def test_a_run_writes_table_and_picture(monkeypatch, tmp_path):
     monkeypatch.setattr(prefkin.benchmark, "growth", lambda quick: [Growth("users", [1, 2], [0.1, 0.2])])
     before = compiled.WORTH_LOADING
-    text = run(["pooled"], tmp_path, quick=True)
+    text = run(["pooled", GROWTH], tmp_path, quick=True)
     assert before == compiled.WORTH_LOADING
     assert (tmp_path / "performance.md").read_text() == text
     assert (tmp_path / "growth.png").read_bytes()[:4] == b"\x89PNG"

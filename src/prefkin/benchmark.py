@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from ctypes import CDLL
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from prefkin.pooling import pool_estimates
 from prefkin.progress import single_threaded
 from prefkin.storage import write_atomically
 
-__all__ = ["STAGES", "Figure", "Growth", "Peer", "run", "table"]
+__all__ = ["GROWTH", "STAGES", "Figure", "Growth", "Peer", "run", "table"]
 
 TOLERANCE = 1e-6
 RIDGE = 1.0
@@ -304,10 +305,16 @@ def graph_of_all(quick: bool, repeats: int) -> Iterator[Figure]:
                 counts.append(int((needed + points.radius[u] < points.gamma[u]).sum()))
             return counts
 
+        rivals: list[tuple[str, Callable[..., list[int]]]] = [
+            ("numpy, row by row", by_rows),
+            ("KD-tree, row by row", by_tree),
+        ]
+        if find_spec("faiss") is not None:
+            rivals.append(("faiss flat index, a batch of rows", _by_faiss(points, some, reach)))
         seconds, peak, counted = repeated(ours, repeats if n_users < 50_000 else 1)
         scale = n_users / len(some)
         peers: list[Peer] = []
-        for name, peer in (("numpy, row by row", by_rows), ("KD-tree, row by row", by_tree)):
+        for name, peer in rivals:
             theirs = [cpu(peer) for _ in range(repeats)]
             if not np.array_equal(theirs[0][1], counted.degree[list(some)]):
                 raise RuntimeError(f"{name} counts other neighbours")
@@ -320,6 +327,26 @@ def graph_of_all(quick: bool, repeats: int) -> Iterator[Figure]:
             peers,
             note=f"{counted.exact:,} pairs needed the exact test",
         )
+
+
+def _by_faiss(points: Graph, some: range, reach: FloatArray) -> Callable[[], list[int]]:
+    """Candidates by range search in float32, a little too wide, then the exact test."""
+    faiss = import_module("faiss")
+    light = points.theta.astype(np.float32)
+    index = faiss.IndexFlatL2(light.shape[1])
+    index.add(light)
+
+    def count() -> list[int]:
+        widest = float(reach[list(some)].max()) ** 2 * (1.0 + 1e-4)
+        ends, _, found = index.range_search(light[list(some)], widest)
+        counts = []
+        for k, u in enumerate(some):
+            near = found[ends[k] : ends[k + 1]]
+            needed = np.linalg.norm(points.theta[near] - points.theta[u], axis=1) + points.radius[near]
+            counts.append(int((needed + points.radius[u] < points.gamma[u]).sum()))
+        return counts
+
+    return count
 
 
 def pooled_estimates(quick: bool, repeats: int) -> Iterator[Figure]:
@@ -506,6 +533,7 @@ STAGES: dict[str, Callable[[bool, int], Iterator[Figure]]] = {
     "threads": threads,
     "large": large,
 }
+GROWTH = "growth"  # a stage too: curves instead of lines of the table
 
 
 def growth(quick: bool) -> Iterator[Growth]:
@@ -567,18 +595,21 @@ def run(stages: list[str], out: Path, *, quick: bool, tell: Callable[[str], None
     try:
         with single_threaded():
             loading = _load_seconds()
-            for stage in stages:
+            for stage in (stage for stage in stages if stage != GROWTH):
                 tell(stage)
                 for figure in STAGES[stage](quick, repeats):
                     figures.append(figure)
                     write_atomically(out / "performance.md", table(figures, loading).encode())
-            tell("growth")
-            curves = list(growth(quick))
+            if GROWTH in stages:
+                tell(GROWTH)
+            curves = list(growth(quick)) if GROWTH in stages else []
     finally:
         compiled.WORTH_LOADING = before
+    text = table(figures, loading)
+    if not curves:
+        return text
     picture = plot_growth([(curve.what, curve.sizes, curve.seconds, curve.exponent) for curve in curves])
     write_atomically(out / "growth.png", as_png(picture))
-    text = table(figures, loading)
     text += "\n| CPU time grows with | as size to the power of |\n|---|---|\n"
     text += "".join(
         f"| {curve.what}, {curve.sizes[0]:,} to {curve.sizes[-1]:,} | {curve.exponent:.2f} |\n" for curve in curves
