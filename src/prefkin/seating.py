@@ -340,7 +340,7 @@ def _few_blocks(data: Signed, blocks: Blocks) -> tuple[Signed, Blocks]:
     """The largest blocks, with at least `FEW` users in them: with many comparisons they tell enough."""
     seat = np.argmax(blocks.weights, axis=1)
     sizes = np.bincount(seat, minlength=blocks.weights.shape[1])[:-1]
-    largest = np.argsort(-sizes, kind="stable")
+    largest = np.lexsort([(blocks.centres.mean**2).sum(axis=1), -sizes])  # ties by content, not by place
     taken = np.sort(largest[: 1 + int(np.searchsorted(np.cumsum(sizes[largest]), FEW))])
     users = np.flatnonzero(np.isin(seat, taken))
     if not len(users):
