@@ -38,6 +38,13 @@ def test_a_run_writes_table_and_picture(monkeypatch, tmp_path):
     assert re.search(r"\| users, 1 to 2 \| 1.00 \|", text)
 
 
+def test_algorithm_1_on_many_users_is_measured(tmp_path):
+    text = run(["large"], tmp_path, quick=True)
+    assert "one user" in text
+    assert "everybody joined" in text
+    assert not (tmp_path / "growth.png").exists()
+
+
 def test_an_unknown_stage_is_one_line():
     result = CliRunner().invoke(app, ["bench", "nothing"])
     assert isinstance(result.exception, InvalidParameter)

@@ -469,6 +469,7 @@ def large(quick: bool, repeats: int) -> Iterator[Figure]:  # noqa: ARG001
 
     def one_user() -> tuple[Graph, FloatArray]:
         model = OffC2PL(gamma=1.0, n_jobs=1)
+        model._prepare(rows)
         points = model._locate(rows)
         needed = points.distances(0) + points.allowances(0)
         gamma = float(np.sort(needed[1:])[n_users // groups])

@@ -118,8 +118,7 @@ class OffC2PL(PreferenceModel):
         """
         self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight)
-        self.ridge_ = ridge_by_held_out(rows, n_jobs=self.n_jobs) if isinstance(self.ridge, str) else self.ridge
-        self._scale = learn_scale(rows, judges(rows), self.n_jobs) if self._needs_scale() else None
+        self._prepare(rows)
         points = self._locate(rows)  # line 2: θ̂_u and CI_u
         graph = replace(points, gamma=self._thresholds(rows, points))
         some, which = graph.distinct(self.n_jobs)  # lines 4-7
@@ -140,6 +139,11 @@ class OffC2PL(PreferenceModel):
         return self
 
     # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
+
+    def _prepare(self, rows: UserRows) -> None:
+        """What is learnt from everybody before anybody is located: λ, and how strong preferences are."""
+        self.ridge_ = ridge_by_held_out(rows, n_jobs=self.n_jobs) if isinstance(self.ridge, str) else self.ridge
+        self._scale = learn_scale(rows, judges(rows), self.n_jobs) if self._needs_scale() else None
 
     def _locate(self, rows: UserRows, n_users: int | None = None) -> Graph:
         """Own estimates and radii of these users among `n_users`: the graph before any threshold is set."""
