@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ NEWTON_STEPS = 60
 Rough = NDArray[np.float32]
 ENOUGH = 0.1  # a Newton direction is computed to a tenth: the next step mends the rest
 FAR_STEPS, FAR_ENOUGH = 5, 0.3  # and more roughly while the optimum is far
+SHARP = 1e-4  # tolerance below which gradients need all digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +46,7 @@ class Parcels:
 
     @cached_property
     def rough(self) -> list[Rough]:
-        """The features in half the digits: enough to find a direction, and twice as fast."""
+        """The features in half the digits: enough for `tol`, and twice as fast; sums over parcels keep all."""
         return [Z.astype(np.float32) for Z in self.Z]
 
     @cached_property
@@ -76,7 +78,7 @@ def fit_many(
     theta = towards.copy() if start is None else np.array(start, dtype=np.float64)
     left = np.arange(len(member))
     for number in range(NEWTON_STEPS):
-        work = _Work(parcels, member[left], ridge[left], theta[left], towards[left])
+        work = _Work(parcels, member[left], ridge[left], theta[left], towards[left], sharp=tol < SHARP)
         enough = FAR_ENOUGH if number < FAR_STEPS else ENOUGH
         step, moved = work.newton(enough)
         small = tol * ENOUGH / enough  # a rougher step has to be smaller to be the last one
@@ -95,21 +97,30 @@ class _Work:
     """One Newton step of several fits; a row each."""
 
     def __init__(
-        self, parcels: Parcels, member: BoolArray, ridge: FloatArray, theta: FloatArray, towards: FloatArray
+        self,
+        parcels: Parcels,
+        member: BoolArray,
+        ridge: FloatArray,
+        theta: FloatArray,
+        towards: FloatArray,
+        sharp: bool,
     ) -> None:
         self.parcels, self.ridge, self.theta, self.towards = parcels, ridge[:, None], theta, towards
         self.fits = [np.flatnonzero(column) for column in member.T]  # the fits that use each parcel
         self.margin, self.slope = [], []
         self.gradient = self.ridge * (theta - towards)
         scale = np.zeros((len(member), len(self.fits)))  # mean slope of each fit in each parcel
-        for p, (Z, side, k) in enumerate(zip(parcels.Z, parcels.side, self.fits, strict=True)):
-            margin = side * (theta[k] @ Z.T)
+        tables: list[NDArray[Any]] = [*parcels.Z] if sharp else [*parcels.rough]
+        at = theta.astype(tables[0].dtype, copy=False)
+        for p, (Z, k) in enumerate(zip(tables, self.fits, strict=True)):
+            side = parcels.side[p].astype(Z.dtype, copy=False)
+            margin = side * (at[k] @ Z.T)
             miss = expit(-margin)
             slope = miss * (1.0 - miss)
             self.gradient[k] -= (side * miss) @ Z
             scale[k, p] = slope.mean(axis=1) if slope.size else 0.0
             self.margin.append(margin)
-            self.slope.append(slope.astype(np.float32))
+            self.slope.append(slope.astype(np.float32, copy=False))
         self.scale = scale @ parcels.squares + self.ridge  # the Hessian's diagonal, nearly
 
     def newton(self, enough: float) -> tuple[FloatArray, list[Rough]]:

@@ -66,14 +66,17 @@ def _groups(seat: IntArray) -> list[IntArray]:
 
 
 def _centres(study: Study, seats: list[IntArray], without: int | None = None) -> list[FloatArray]:
-    """Rough ridge estimates of the groups of several seatings, all at once; each distinct group once."""
+    """Rough ridge estimates of the groups of several seatings, all at once; each distinct group once in a trial."""
+    known = study.shared.setdefault(f"mixture_em without {without}", {})
+    whole = study.shared.get("mixture_em without None", {})
     sets = [_groups(seat) for seat in seats]
-    flat = {users.tobytes(): users for some in sets for users in some}
-    member = np.array([study.uses(users, without=without) for users in flat.values()])
-    start = np.array([study.own[users].mean(axis=0) for users in flat.values()])
-    fits = fit_many(study.parcels, member, np.full(len(flat), study.ridge), start=start, tol=ROUGHLY)
-    found = dict(zip(flat, fits, strict=True))
-    return [np.array([found[users.tobytes()] for users in some]) for some in sets]
+    new = {users.tobytes(): users for some in sets for users in some if users.tobytes() not in known}
+    if new:
+        member = np.array([study.uses(users, without=without) for users in new.values()])
+        near = [whole.get(name, study.own[users].mean(axis=0)) for name, users in new.items()]
+        ridge = np.full(len(new), study.ridge)
+        known.update(zip(new, fit_many(study.parcels, member, ridge, start=np.array(near), tol=ROUGHLY), strict=True))
+    return [np.array([known[users.tobytes()] for users in some]) for some in sets]
 
 
 def _losses(study: Study, centres: FloatArray) -> FloatArray:

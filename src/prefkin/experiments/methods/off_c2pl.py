@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-from scipy.linalg import eigh
 
 from prefkin.comparisons import FloatArray
 from prefkin.confidence import KAPPA_UNIT_BALL, confidence_width
@@ -20,6 +19,7 @@ from prefkin.experiments.many_fits import fit_many
 from prefkin.experiments.tuning import best_of, held_out_margins, judges
 from prefkin.gamma import APPENDIX
 from prefkin.graph import Graph
+from prefkin.spectrum import least_eigenvalues
 
 FRACTIONS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0)  # of the sweep
 TRIED = tuple(fraction for fraction in FRACTIONS if fraction != 0.5)  # when one is chosen: half of the work saved
@@ -36,19 +36,11 @@ def points(study: Study) -> Graph:
 def _points(study: Study) -> Graph:
     rows, ridge, kappa = study.rows, study.ridge, KAPPA_UNIT_BALL
     failure = float(study.settings["delta"]) / (2 * study.n_users)
-    least = [_least_eigenvalue(study, u) for u in range(study.n_users)]
-    floor = np.array(least) + ridge / kappa
+    floor = least_eigenvalues(rows.rows, rows.starts) + ridge / kappa
     width = [confidence_width(n, rows.dim, ridge=ridge, kappa=kappa, failure=failure) for n in rows.counts]
     radius = np.array(width) / np.sqrt(floor)
     alpha = float(study.settings["alpha"])
     return Graph(study.own, radius, np.zeros(study.n_users), alpha, np.ones(study.n_users, dtype=bool))
-
-
-def _least_eigenvalue(study: Study, user: int) -> float:
-    """λ_min of Σ zzᵀ; 0 with fewer rows than features."""
-    if study.rows.starts[user + 1] - study.rows.starts[user] < study.rows.dim:
-        return 0.0
-    return max(0.0, float(eigh(study.gram(user), eigvals_only=True, subset_by_index=[0, 0])[0]))
 
 
 def thresholds(graph: Graph, fractions: Sequence[float] = TRIED) -> FloatArray:
