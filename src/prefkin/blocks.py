@@ -242,11 +242,15 @@ class Blocks:
 
     def refined(self, data: Signed, stretch: float = 1.0, step: float = 1.0) -> Sites:
         """The sites of everybody's rows, matched to what is now believed about their margins, `stretch` times that."""
-        mean = np.concatenate([data.X[data.own(u)] @ self.mean[u].astype(data.X.dtype) for u in range(len(data))])
+        mean, variance = self.margins(data)
         precision, pull, level = self.sites
         sites = Sites(precision / stretch**2, pull / stretch, level)
-        variance = stretch**2 * self._margin_variances(data)
-        return refine(sites, data.weights, stretch * mean.astype(np.float64), variance, step)
+        return refine(sites, data.weights, stretch * mean, stretch**2 * variance, step)
+
+    def margins(self, data: Signed) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the margin of each row of these users, (n,) each."""
+        mean = np.concatenate([data.X[data.own(u)] @ self.mean[u].astype(data.X.dtype) for u in range(len(data))])
+        return mean.astype(np.float64), self._margin_variances(data)
 
     def _margin_variances(self, data: Signed) -> FloatArray:
         """xᵀ C_u x for each row of each user."""

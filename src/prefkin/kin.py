@@ -115,7 +115,7 @@ class PrefKin(PreferenceModel):
         if self.metric == "auto" and verdict.metric == "diagonal" and found.grouped:
             # people in groups differ where the groups do, which looks like features that matter more: evidence decides,
             # at half a unit for each feature's free scale
-            plain = _search(some, "isotropic")
+            plain = _search(some, "isotropic", found.groups)
             if plain.grouped and plain.groups.evidence + (rows.dim - 1) / 2.0 > found.groups.evidence:
                 found = plain
         scale, data, cloud, groups = found
@@ -513,11 +513,11 @@ class _Search(NamedTuple):
         return self.groups.evidence > self.cloud.evidence + CLEARLY
 
 
-def _search(rows: UserRows, metric: str) -> _Search:
+def _search(rows: UserRows, metric: str, like: Blocks | None = None) -> _Search:
     scale = feature_scale(rows, metric)
     data = Signed.of_users(rows, scale)
     cloud = fit_cloud(data)
-    return _Search(scale, data, cloud, find_blocks(data, cloud) if len(rows) > 1 else cloud)
+    return _Search(scale, data, cloud, find_blocks(data, cloud, like) if len(rows) > 1 else cloud)
 
 
 def _explained(one: Blocks) -> float:

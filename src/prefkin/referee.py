@@ -18,7 +18,7 @@ from prefkin.blocks import Blocks, Person, Prior, covariances, solved
 from prefkin.cloud import LARGE, LEAST, fit_cloud
 from prefkin.comparisons import FloatArray, IntArray, Rows, UserRows
 from prefkin.gamma import content_folds, judges, split_rows
-from prefkin.quadratics import Signed
+from prefkin.quadratics import Signed, per_user_sum
 
 __all__ = ["METRICS", "Fitted", "Verdict", "feature_scale", "judge", "only", "with_spread"]
 
@@ -57,7 +57,11 @@ class Fitted:
 
 def moderated(person: Person, rows: FloatArray) -> FloatArray:
     """rowᵀEθ / √(1 + π rowᵀC row / 8)."""
-    return (rows @ person.mean) / np.sqrt(1.0 + np.pi * person.variance(rows) / 8.0)
+    return _drawn_to_zero(rows @ person.mean, person.variance(rows))
+
+
+def _drawn_to_zero(mean: FloatArray, variance: FloatArray) -> FloatArray:
+    return mean / np.sqrt(1.0 + np.pi * variance / 8.0)
 
 
 class Verdict(NamedTuple):
@@ -87,9 +91,9 @@ def judge(rows: UserRows, folds: int = 3) -> Verdict:
         train, test = (only(part, heard) for part in parts)
         for metric in METRICS:
             scale = feature_scale(train, metric)
-            cloud = fit_cloud(Signed.of_users(train, scale), rounds=6)
+            cloud, unseen = fit_cloud(Signed.of_users(train, scale), rounds=6), Signed.of_users(test, scale)
             for factor, common in product(FACTORS, COMMON):
-                loss[metric, factor, common][heard] += _held_out_loss(with_spread(cloud, factor, common), test, scale)
+                loss[metric, factor, common][heard] += _held_out_loss(with_spread(cloud, factor, common), unseen)
     heat = {option: int(np.argmin((each.sum(axis=0) + COLD).round(9))) for option, each in loss.items()}
     best = {option: each[:, heat[option]] for option, each in loss.items()}
     plain = ("isotropic", 1.0, 1.0)
@@ -111,14 +115,11 @@ def with_spread(cloud: Blocks, factor: float, common: float) -> Blocks:
     return solved(cloud.users, cloud.sites, cloud.share, Prior(cloud.prior.m0, within, top, top))
 
 
-def _held_out_loss(blocks: Blocks, test: UserRows, scale: FloatArray) -> FloatArray:
+def _held_out_loss(blocks: Blocks, unseen: Signed) -> FloatArray:
     """Of each user, for each of `HEATS`, (U, H)."""
-    total = np.zeros((len(blocks), len(HEATS)))
-    for u in range(len(blocks)):
-        Z, y, weights = test.of(u)
-        margin = (1.0 - 2.0 * y) * moderated(blocks.person(u), Z / scale)
-        total[u] = weights @ np.logaddexp(0.0, np.outer(margin, HEATS))
-    return total
+    mean, variance = blocks.margins(unseen)
+    margin = _drawn_to_zero(mean, variance)
+    return per_user_sum(unseen.weights[:, None] * np.logaddexp(0.0, -np.outer(margin, HEATS)), unseen.starts)
 
 
 def feature_scale(rows: UserRows, metric: str) -> FloatArray:

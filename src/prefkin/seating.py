@@ -50,19 +50,26 @@ CLEAR = 14.0  # log odds beyond which a block needs no exact look
 
 
 @in_one_order
-def find_blocks(data: Signed, cloud: Blocks) -> Blocks:
-    """The best mixture found from several starts; its evidence tells whether it beats the cloud."""
-    starts = STARTS if data.dim < LARGE else STARTS[:1]
-    found = max((_from_start(data, cloud, start) for start in starts), key=lambda blocks: blocks.evidence)
+def find_blocks(data: Signed, cloud: Blocks, like: Blocks | None = None) -> Blocks:
+    """The best mixture found from several starts; its evidence tells whether it beats the cloud.
+
+    With `like`, blocks of the same users found in other units of features, their seats are the only start.
+    """
+    if like is None:
+        each = np.arange(len(data))
+        starts = [(start, each) for start in (STARTS if data.dim < LARGE else STARTS[:1])]
+    else:
+        starts = [(like.prior.within / like.prior.alone, _seats(like.share))]
+    found = max((_from_start(data, cloud, *start) for start in starts), key=lambda blocks: blocks.evidence)
     cloud.users.held.clear()
     return found
 
 
-def _from_start(data: Signed, cloud: Blocks, start: float) -> Blocks:
+def _from_start(data: Signed, cloud: Blocks, start: float, seats: IntArray) -> Blocks:
     users, sites = cloud.users, cloud.sites
     spread = cloud.prior.within
     prior = Prior(cloud.centres.mean[0], start * spread, (1.0 - start) * spread, cloud.prior.top)
-    seats = _merge(users, prior, np.arange(len(users)))
+    seats = _merge(users, prior, seats)
     thin = len(data.X) < VERY_THIN * len(data) * data.dim
     rounds, passes, moves = (ROUNDS, (True, False), 6) if data.dim < LARGE else (ROUNDS - 1, (True,), 3)
     for turn in range(rounds):
