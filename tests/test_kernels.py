@@ -15,7 +15,7 @@ from prefkin import Candidates, Comparisons, OffC2PL
 from prefkin.active import ActiveSession
 from prefkin.all_pairs import census_by_rows
 from prefkin.comparisons import Rows, UserRows
-from prefkin.compiled import RELATIVE_GRADIENT, RowSets
+from prefkin.compiled import RELATIVE_GRADIENT, RowSets, fit_compiled
 from prefkin.errors import SessionError
 from prefkin.graph import Graph
 from prefkin.likelihood import estimate_users, fit_preference, refit_sequence
@@ -81,9 +81,8 @@ def test_compiled_estimates_are_those_of_numpy(monkeypatch, shape, ridge, dtype)
 def test_every_compiled_estimate_keeps_the_tolerance(seed, ill, scale, d):
     sizes = np.random.default_rng(seed).integers(0, 60, size=6)
     users = people(seed, sizes, d, scale, ill)
-    theta, work = np.zeros((6, d)), np.zeros((6, 4), dtype=np.int64)
-    kernels.descend(*users.rows, users.starts[:-1], users.starts[1:], np.arange(7), 0, 6, 1.0, 1e-6, theta, work)
-    assert work[:, 3].all()
+    theta, sets = np.zeros((6, d)), RowSets(users.starts[:-1], users.starts[1:], np.arange(7))
+    assert fit_compiled(kernels, users.rows, sets, theta, ridge=1.0, label="", n_jobs=1).all()
     for user in np.flatnonzero(sizes):
         assert relative_gradient(users.of(user), theta[user], 1.0) <= 1.01e-6
 
@@ -93,7 +92,8 @@ def test_what_compiled_code_cannot_solve_is_left_to_numpy(monkeypatch):
     plain(monkeypatch)
     slow = estimate_users(users, ridge=1.0)
     always_compiled(monkeypatch)
-    monkeypatch.setattr(kernels, "descend", lambda *arguments: None)  # reaches nothing
+    for kernel in ("descend", "newton_cg"):
+        monkeypatch.setattr(kernels, kernel, lambda *arguments: None)  # reaches nothing
     assert np.array_equal(estimate_users(users, ridge=1.0), slow)
 
 
@@ -105,6 +105,19 @@ def test_compiled_estimates_do_not_depend_on_threads(monkeypatch, shape):
     one = estimate_users(users, ridge=1.0, n_jobs=1)
     for n_jobs in (2, 5):
         assert np.array_equal(estimate_users(users, ridge=1.0, n_jobs=n_jobs), one)
+
+
+def test_what_needs_more_digits_than_float32_has_is_solved_in_float64(monkeypatch):
+    always_compiled(monkeypatch)
+    users = people(9, [400] * 3, 6)
+    Z, y, weights = users.rows
+    Z[::2], y[::2], weights[::2] = Z[1::2], 1.0 - y[1::2], 0.99999 * weights[1::2]  # answers nearly cancel
+    theta, work = np.zeros((3, 6)), np.zeros((3, 4), dtype=np.int64)
+    kernels.descend(Z, y, weights, users.starts[:-1], users.starts[1:], np.arange(4), 0, 3, 1.0, 1e-6, theta, work)
+    assert not work[:, 3].any()  # and it knows
+    found = estimate_users(users, ridge=1.0)
+    for user in range(3):
+        assert relative_gradient(users.of(user), found[user], 1.0) <= 1.01e-6
 
 
 def test_small_users_take_few_passes_over_their_rows():

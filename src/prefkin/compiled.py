@@ -126,7 +126,7 @@ def fit_compiled(
         light = table
         if table.dtype != np.float32:
             if getattr(own, "room", np.empty(0)).size < table.size:
-                own.room = np.empty(table.size, dtype=np.float32)
+                own.room = kernels.aligned(table.size)
             light = own.room[: table.size].reshape(table.shape)
             np.copyto(light, table, casting="same_kind")
         side, squares, zero = 2.0 * answers - 1.0, np.zeros(d), np.zeros(d)
@@ -139,8 +139,8 @@ def fit_compiled(
             kernels.descend(
                 Z, y, weights, sets.first, sets.last, sets.pointer, begin, end, ridge, RELATIVE_GRADIENT, theta, work
             )
-        else:
-            for s in range(begin, end):
+        for s in range(begin, end):  # many features, or more digits needed than float32 has
+            if not work[s, 3]:
                 one(s)
 
     for_each(some, range(len(ends)), label=label, n_jobs=n_jobs)

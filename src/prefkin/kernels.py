@@ -61,32 +61,85 @@ def _answer_slopes(margin: Any, weight: Any, pull: Any, slope: Any, n: int) -> N
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def _product(tiles: Any, width: int, count: int, d: int, vector: Any, out: Any) -> None:
-    """out = Z vector, from tiles (count, d, width) laid out feature by feature."""
+def aligned(size: int) -> Any:
+    """Room for float32 numbers at the start of a cache line: vectors across two lines are read at half the speed."""
+    raw = np.empty(size + 16, np.float32)
+    skip = (-(raw.ctypes.data // 4)) % 16
+    return raw[skip : skip + size]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _move(margin: Any, change: Any, step: Any, weight: Any, pull: Any, slope: Any) -> tuple[Any, Any]:
+    """margin += step · change, and there pull and slope as in `_answer_slopes`, all in float32.
+
+    Σ pull · change and Σ slope · change² are returned: slope and bend of the objective along the line.
+    """
+    nothing, one = np.float32(0), np.float32(1)
+    now, bend = nothing, nothing
+    for i in range(len(margin)):
+        c = change[i]
+        m = margin[i] + step * c
+        margin[i] = m
+        p = _smaller_chance(m)
+        w = weight[i]
+        g = -w * (p if m > nothing else one - p)
+        h = w * p * (one - p)
+        pull[i], slope[i] = g, h
+        now += g * c
+        bend += h * c * c
+    return now, bend
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _smaller_chance(m: Any) -> Any:
+    """σ(−|m|) in float32, to its precision, by an exponential that vectorises."""
+    one, half = np.float32(1), np.float32(0.5)
+    x = max(-abs(m), np.float32(-80))
+    k = np.int32(x * np.float32(1.4426950408889634) - half)  # nearest integer, x being negative
+    f = x - np.float32(k) * np.float32(0.693359375) + np.float32(k) * np.float32(2.12194440e-4)
+    e = f * (np.float32(1 / 24) + f * (np.float32(1 / 120) + f * np.float32(1 / 720)))
+    e = one + f * (one + f * (half + f * (np.float32(1 / 6) + e)))
+    e *= np.int32(np.int32(k + np.int32(127)) << np.int32(23)).view(np.float32)
+    return e / (one + e)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _product(tiles: Any, width: int, count: int, d: int, vector: Any, slope: Any, out: Any) -> float:
+    """out = Z vector, from tiles (count, d, width) laid out feature by feature; Σ slope · out² is returned."""
+    total = 0.0
     for t in range(count):
         base = t * d * width
-        o = out[t * width : (t + 1) * width]
+        o, h = out[t * width : (t + 1) * width], slope[t * width : (t + 1) * width]
         for i in range(width):
-            o[i] = 0.0
+            o[i] = np.float32(0)
         j = 0
-        while j + 4 <= d:  # views: an index into the middle of an array does not vectorise
+        while j + 8 <= d:  # views: an index into the middle of an array does not vectorise
             a = base + j * width
             z0, z1 = tiles[a : a + width], tiles[a + width : a + 2 * width]
             z2, z3 = tiles[a + 2 * width : a + 3 * width], tiles[a + 3 * width : a + 4 * width]
+            z4, z5 = tiles[a + 4 * width : a + 5 * width], tiles[a + 5 * width : a + 6 * width]
+            z6, z7 = tiles[a + 6 * width : a + 7 * width], tiles[a + 7 * width : a + 8 * width]
             p0, p1, p2, p3 = vector[j], vector[j + 1], vector[j + 2], vector[j + 3]
+            p4, p5, p6, p7 = vector[j + 4], vector[j + 5], vector[j + 6], vector[j + 7]
             for i in range(width):
                 o[i] += p0 * z0[i] + p1 * z1[i] + p2 * z2[i] + p3 * z3[i]
-            j += 4
+                o[i] += p4 * z4[i] + p5 * z5[i] + p6 * z6[i] + p7 * z7[i]
+            j += 8
         while j < d:
             z0, p0 = tiles[base + j * width : base + (j + 1) * width], vector[j]
             for i in range(width):
                 o[i] += p0 * z0[i]
             j += 1
+        bend = np.float32(0)
+        for i in range(width):
+            bend += h[i] * o[i] * o[i]
+        total += bend
+    return total
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def _add_transposed(tiles: Any, width: int, count: int, d: int, values: Any, out: Any) -> None:
-    """out += Zᵀ values."""
+    """out += Zᵀ values; within a tile in float32, over tiles in float64."""
     for t in range(count):
         base = t * d * width
         v = values[t * width : (t + 1) * width]
@@ -95,7 +148,7 @@ def _add_transposed(tiles: Any, width: int, count: int, d: int, values: Any, out
             a = base + j * width
             z0, z1 = tiles[a : a + width], tiles[a + width : a + 2 * width]
             z2, z3 = tiles[a + 2 * width : a + 3 * width], tiles[a + 3 * width : a + 4 * width]
-            s0 = s1 = s2 = s3 = 0.0
+            s0 = s1 = s2 = s3 = np.float32(0)
             for i in range(width):
                 s0 += v[i] * z0[i]
                 s1 += v[i] * z1[i]
@@ -107,7 +160,7 @@ def _add_transposed(tiles: Any, width: int, count: int, d: int, values: Any, out
             out[j + 3] += s3
             j += 4
         while j < d:
-            z0, s0 = tiles[base + j * width : base + (j + 1) * width], 0.0
+            z0, s0 = tiles[base + j * width : base + (j + 1) * width], np.float32(0)
             for i in range(width):
                 s0 += v[i] * z0[i]
             out[j] += s0
@@ -171,7 +224,7 @@ def _curvature(tiles: Any, width: int, count: int, d: int, slope: Any, ridge: fl
                 a = base + k * width
                 z0, z1 = tiles[a : a + width], tiles[a + width : a + 2 * width]
                 z2, z3 = tiles[a + 2 * width : a + 3 * width], tiles[a + 3 * width : a + 4 * width]
-                s0 = s1 = s2 = s3 = r0 = r1 = r2 = r3 = 0.0
+                s0 = s1 = s2 = s3 = r0 = r1 = r2 = r3 = np.float32(0)
                 for i in range(width):
                     x, y = one[i], two[i]
                     s0 += x * z0[i]
@@ -193,7 +246,7 @@ def _curvature(tiles: Any, width: int, count: int, d: int, slope: Any, ridge: fl
                     A[after, k + 3] += r3
                 k += 4
             while k < d:
-                z0, s0, r0 = tiles[base + k * width :][:width], 0.0, 0.0
+                z0, s0, r0 = tiles[base + k * width :][:width], np.float32(0), np.float32(0)
                 for i in range(width):
                     s0 += one[i] * z0[i]
                     r0 += two[i] * z0[i]
@@ -270,7 +323,8 @@ def descend(
     `theta` holds the starts and receives the estimates; `work[s]` the steps, the passes over the rows, whether a
     factorisation was made, and whether max|gradient| ≤ tol · max|gradient at 0| was reached. Margins are carried
     along, so that a step costs one product with Z and one with Zᵀ; its length is that of a Newton step on the line,
-    mended where the slope says so, which needs no pass over the data.
+    mended where the slope says so, which needs no pass over the data. Rows are kept in float32, in tiles that fit the
+    first cache; whether the tolerance was reached is found out on Z itself, in float64.
     """
     d = Z.shape[1]
     largest = 0
@@ -279,16 +333,16 @@ def descend(
         for k in range(pointer[s], pointer[s + 1]):
             n += last[k] - first[k]
         largest = max(largest, n)
-    room = (largest + TILE) // 8 * 8 + 8
-    tiles = np.empty(room * d)
-    margin, change, pull, slope, weight = np.empty(room), np.empty(room), np.empty(room), np.empty(room), np.empty(room)
+    room = (largest + TILE) // 16 * 16 + 16
+    tiles, scaled, factor, light = aligned(room * d), aligned(TILE * 2), np.empty((d, d)), aligned(d)
+    margins, changes, pulls, slopes, weight = aligned(room), aligned(room), aligned(room), aligned(room), aligned(room)
+    exact, exact_pull, exact_slope = np.empty(largest), np.empty(largest), np.empty(largest)
     gradient, direction, conditioned, zero = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
-    scaled, factor = np.empty(TILE * 2), np.empty((d, d))
     for s in range(begin, end):
         n = 0
         for k in range(pointer[s], pointer[s + 1]):
             n += last[k] - first[k]
-        width = min((n + 7) // 8 * 8, TILE)
+        width = min((n + 15) // 16 * 16, TILE)
         count = (n + width - 1) // width if n else 0
         padded = width * count
         # rows into tiles, each mirrored so that its answer was "the first one": the loss is log(1 + exp(−margin))
@@ -299,30 +353,33 @@ def descend(
         while at < padded:
             base = (at // width * d) * width + at % width
             for j in range(d):
-                tiles[base + j * width] = 0.0
-            weight[at] = 0.0
+                tiles[base + j * width] = np.float32(0)
+            weight[at] = np.float32(0)
             at += 1
+        margin, change, pull, slope = margins[:padded], changes[:padded], pulls[:padded], slopes[:padded]
         estimate = theta[s]
         zero[:] = 0.0
         for i in range(padded):
-            margin[i], pull[i], slope[i] = 0.0, -0.5 * weight[i], 0.25 * weight[i]
+            margin[i], pull[i], slope[i] = np.float32(0), np.float32(-0.5) * weight[i], np.float32(0.25) * weight[i]
         _add_transposed(tiles, width, count, d, pull, zero)
         limit = tol * _largest(zero, d)
+        enough = 0.7 * limit  # float32 may be wrong by some of the rest
         passes = 1
+        gradient[:] = zero
         if _largest(estimate, d) > 0.0:
-            _product(tiles, width, count, d, estimate, margin)
-            _answer_slopes(margin, weight, pull, slope, padded)
+            for j in range(d):
+                light[j] = estimate[j]
+                gradient[j] = ridge * estimate[j]
+            _product(tiles, width, count, d, light, slope, change)
+            _move(margin, change, np.float32(1), weight, pull, slope)
+            _add_transposed(tiles, width, count, d, pull, gradient)
             passes += 2
-        for j in range(d):
-            gradient[j] = ridge * estimate[j]
-        _add_transposed(tiles, width, count, d, pull, gradient)
         for j in range(d):
             direction[j] = conditioned[j] = 0.0
         ready = False
         begun = largest_now = _largest(gradient, d)
-        reached = begun <= limit
         previous, steps = 0.0, 0
-        while not reached and steps < MOST_STEPS:
+        while largest_now > enough and steps < MOST_STEPS:
             # at the speed so far, would the steps still to go cost more than a factorisation?
             to_go = steps * np.log(largest_now / limit) / max(np.log(begun / largest_now), 1e-3)
             if not ready and steps >= 3 and to_go > FACTOR_COST * d + 5.0:
@@ -345,31 +402,24 @@ def descend(
             incline = own = along = 0.0
             for j in range(d):
                 p = keep * direction[j] - conditioned[j]
-                direction[j] = p
+                direction[j] = light[j] = p
                 incline += gradient[j] * p
                 own += p * p
                 along += estimate[j] * p
             if not incline < 0.0:  # not downhill: start again from the gradient
                 for j in range(d):
-                    direction[j] = -conditioned[j]
+                    direction[j] = light[j] = -conditioned[j]
                 incline, own, along = -size, _dot(direction, direction, d), _dot(estimate, direction, d)
             previous = size
-            _product(tiles, width, count, d, direction, change)
+            bend = _product(tiles, width, count, d, light, slope, change)
             now, low, high, length = incline, 0.0, np.inf, 0.0
             for _ in range(60):
-                bend = ridge * own
-                for i in range(padded):
-                    bend += slope[i] * change[i] * change[i]
-                step = -now / bend
+                step = -now / (bend + ridge * own)
                 if not (low < length + step < high):
                     step = (low + high) / 2.0 - length if high < np.inf else max(1.0, length)
                 length += step
-                for i in range(padded):
-                    margin[i] += step * change[i]
-                _answer_slopes(margin, weight, pull, slope, padded)
-                now = ridge * (along + length * own)
-                for i in range(padded):
-                    now += pull[i] * change[i]
+                turned, bent = _move(margin, change, np.float32(step), weight, pull, slope)
+                now, bend = turned + ridge * (along + length * own), np.float64(bent)
                 if abs(now) <= LINE_SLOPE * -incline:
                     break
                 if now > 0.0:
@@ -383,8 +433,38 @@ def descend(
             passes += 2
             steps += 1
             largest_now = _largest(gradient, d)
-            reached = largest_now <= limit
-        work[s, 0], work[s, 1], work[s, 2], work[s, 3] = steps, passes, ready, reached
+        for j in range(d):
+            gradient[j] = ridge * estimate[j]
+        for k in range(pointer[s], pointer[s + 1]):
+            _add_gradient(Z, y, weights, first[k], last[k], estimate, exact, exact_pull, exact_slope, gradient)
+        work[s, 0], work[s, 1], work[s, 2], work[s, 3] = steps, passes, ready, _largest(gradient, d) <= limit
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _add_gradient(
+    Z: Any, y: Any, weights: Any, first: int, last: int, theta: Any, margin: Any, pull: Any, slope: Any, out: Any
+) -> None:
+    """out += the gradient of rows first:last at theta, in float64; margin, pull and slope are room."""
+    n, d = last - first, Z.shape[1]
+    for i in range(0, n, 4):
+        end = n - 1
+        i1, i2, i3 = min(i + 1, end), min(i + 2, end), min(i + 3, end)
+        z0, z1, z2, z3 = Z[first + i], Z[first + i1], Z[first + i2], Z[first + i3]
+        s0 = s1 = s2 = s3 = 0.0
+        for j in range(d):
+            v = theta[j]
+            s0 += z0[j] * v
+            s1 += z1[j] * v
+            s2 += z2[j] * v
+            s3 += z3[j] * v
+        margin[i], margin[i1], margin[i2], margin[i3] = s0, s1, s2, s3
+    sides = y[first:last]
+    for i in range(n):
+        margin[i] *= 2.0 * sides[i] - 1.0
+    _answer_slopes(margin, weights[first:last], pull, slope, n)
+    for i in range(n):
+        slope[i] = 2.0 * sides[i] - 1.0
+    _add_rows(Z[first:last], slope, pull, out)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
@@ -437,26 +517,29 @@ def _add_rows(Z: Any, side: Any, pull: Any, out: Any) -> None:
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def _bend(Z: Any, slope: Any, vector: Any, out: Any) -> None:
-    """out = Zᵀ diag(slope) Z vector in one pass, four rows at a time while they are in the first cache."""
+    """out = Zᵀ diag(slope) Z vector in one pass, eight rows at a time while they are in the first cache."""
     n, d = Z.shape
     out[:] = 0
     i = 0
-    while i + 4 <= n:
-        z0, z1, z2, z3 = Z[i], Z[i + 1], Z[i + 2], Z[i + 3]
-        s0 = s1 = s2 = s3 = np.float32(0)
+    while i + 8 <= n:
+        z0, z1, z2, z3, z4, z5, z6, z7 = Z[i], Z[i + 1], Z[i + 2], Z[i + 3], Z[i + 4], Z[i + 5], Z[i + 6], Z[i + 7]
+        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = np.float32(0)
         for j in range(d):
             v = vector[j]
             s0 += z0[j] * v
             s1 += z1[j] * v
             s2 += z2[j] * v
             s3 += z3[j] * v
-        s0 *= slope[i]
-        s1 *= slope[i + 1]
-        s2 *= slope[i + 2]
-        s3 *= slope[i + 3]
+            s4 += z4[j] * v
+            s5 += z5[j] * v
+            s6 += z6[j] * v
+            s7 += z7[j] * v
+        s0, s1, s2, s3 = s0 * slope[i], s1 * slope[i + 1], s2 * slope[i + 2], s3 * slope[i + 3]
+        s4, s5, s6, s7 = s4 * slope[i + 4], s5 * slope[i + 5], s6 * slope[i + 6], s7 * slope[i + 7]
         for j in range(d):
             out[j] += s0 * z0[j] + s1 * z1[j] + s2 * z2[j] + s3 * z3[j]
-        i += 4
+            out[j] += s4 * z4[j] + s5 * z5[j] + s6 * z6[j] + s7 * z7[j]
+        i += 8
     while i < n:
         z0, s0 = Z[i], np.float32(0)
         for j in range(d):
@@ -513,11 +596,7 @@ def newton_cg(
     n, d = Z.shape
     margin, change, pull, slope = np.zeros(n), np.zeros(n), np.empty(n), np.empty(n)
     gradient, step, residual, direction, scale = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d)
-    light_slope, light_direction, light_image = (
-        np.empty(n, np.float32),
-        np.empty(d, np.float32),
-        np.empty(d, np.float32),
-    )
+    light_slope, light_direction, light_image = aligned(n), aligned(d), aligned(d)
     for i in range(n):
         slope[i] = 0.25 * weights[i]
     for j in range(d):
@@ -700,21 +779,5 @@ def misses(margin: Any, y: Any, weights: Any) -> None:
         row = margin[s]
         for i in range(n):
             m = row[i]
-            x = max(-abs(m), np.float32(-80))
-            k = np.int32(x * np.float32(1.4426950408889634) - np.float32(0.5))  # nearest integer, x being negative
-            f = x - np.float32(k) * np.float32(0.693359375) + np.float32(k) * np.float32(2.12194440e-4)
-            e = np.float32(1) + f * (
-                np.float32(1)
-                + f
-                * (
-                    np.float32(0.5)
-                    + f
-                    * (
-                        np.float32(1 / 6)
-                        + f * (np.float32(1 / 24) + f * (np.float32(1 / 120) + f * np.float32(1 / 720)))
-                    )
-                )
-            )
-            e *= np.int32(np.int32(k + 127) << np.int32(23)).view(np.float32)
-            p = e / (np.float32(1) + e)
+            p = _smaller_chance(m)
             row[i] = np.float32(weights[i]) * ((np.float32(1) - p if m > 0 else p) - np.float32(y[i]))
