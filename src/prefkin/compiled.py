@@ -88,8 +88,9 @@ def refit_compiled(kernels: Any, rows: Rows, known: int, theta: FloatArray, *, r
     """Estimates from the first known + 1, known + 2, ... rows, one row each, every one from the last; NaN from the
     first on that fails."""
     Z, y, weights = rows
-    light, side = Z.astype(np.float32, copy=False), 2.0 * y - 1.0
-    d = Z.shape[1]
+    d, side = Z.shape[1], 2.0 * y - 1.0
+    light = kernels.aligned(Z.size).reshape(Z.shape)
+    np.copyto(light, Z, casting="same_kind")
     squares, zero, work = np.zeros(d), np.zeros(d), np.zeros(4, dtype=np.int64)
     kernels.note_rows(light[:known], side[:known], weights[:known], squares, zero)
     trail = np.full((len(y) - known, d), np.nan)

@@ -104,9 +104,9 @@ def _smaller_chance(m: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def _product(tiles: Any, width: int, count: int, d: int, vector: Any, slope: Any, out: Any) -> float:
+def _product(tiles: Any, width: int, count: int, d: int, vector: Any, slope: Any, out: Any) -> Any:
     """out = Z vector, from tiles (count, d, width) laid out feature by feature; Σ slope · out² is returned."""
-    total = 0.0
+    total = np.float64(0)
     for t in range(count):
         base = t * d * width
         o, h = out[t * width : (t + 1) * width], slope[t * width : (t + 1) * width]

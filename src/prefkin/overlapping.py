@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
-from prefkin.comparisons import BoolArray, FloatArray, IntArray, UserRows
+from prefkin.comparisons import BoolArray, FloatArray, IntArray, Rows, UserRows
+from prefkin.likelihood import fit_preference
 from prefkin.progress import for_each
 
 __all__ = ["fit_overlapping", "worth_sharing"]
@@ -23,6 +26,7 @@ BLOCK_NUMBERS = 2**20  # in the d × d matrices of the sets that are fitted toge
 LIGHT_COPY = 2**31  # bytes: a float32 copy is made of data up to this size
 OWNERS_AT_ONCE = 256
 MOST_GRADIENTS = 30
+RANDOM_ORDERS = 3
 MEMORY = 6  # steps whose curvature is remembered
 FLOAT32_SHARE = 0.7  # gradients are sums of float32 products: stop this much below the tolerance
 
@@ -49,19 +53,47 @@ def fit_overlapping(
     size = int(np.clip(BLOCK_NUMBERS // users.dim**2, 32, 2048))
     Z = users.rows.Z
     table = Z.astype(np.float32, copy=False) if Z.nbytes <= LIGHT_COPY else None
-    # sets that share many users share, probably, the one who comes first in a random order: fit them together
-    place = np.random.default_rng(0).permutation(len(users))
-    order = np.argsort([place[members].min() for members in sets], kind="stable")
+    order = _alike_together(sets, len(users))
 
     def fit(at: int) -> tuple[FloatArray, BoolArray, int]:
         some = order[at : at + size]
-        return _Block(kernels, users, table, [sets[s] for s in some], ridge).fit(start[some], tol)
+        near = _lengthened(users, sets[some[0]], start[some], ridge)
+        return _Block(kernels, users, table, [sets[s] for s in some], ridge).fit(near, tol)
 
     found = for_each(fit, range(0, len(sets), size), label="pooled estimates", n_jobs=n_jobs)
     theta, reached = np.empty_like(start), np.empty(len(sets), dtype=bool)
     theta[order] = np.concatenate([part[0] for part in found])
     reached[order] = np.concatenate([part[1] for part in found])
     return theta, reached, sum(part[2] for part in found)
+
+
+def _alike_together(sets: list[IntArray], n_users: int) -> IntArray:
+    """An order in which sets that share many users stand together.
+
+    Two such sets have, probably, the same user first in one of several random orders of all users; sets that are
+    linked in this way, even over others, follow each other.
+    """
+    rng, every = np.random.default_rng(0), np.arange(len(sets))
+    first = np.empty((RANDOM_ORDERS, len(sets)), dtype=np.intp)
+    for some in first:
+        place = rng.permutation(n_users)
+        some[:] = [place[members].min() for members in sets]
+    marks = len(sets) + n_users * np.arange(RANDOM_ORDERS)[:, None] + first
+    nodes = len(sets) + n_users * RANDOM_ORDERS
+    links = coo_array((np.ones(first.size), (np.tile(every, RANDOM_ORDERS), marks.ravel())), shape=(nodes, nodes))
+    linked = connected_components(links, directed=False)[1][: len(sets)]
+    return np.lexsort([first[0], linked])
+
+
+def _lengthened(users: UserRows, members: IntArray, start: FloatArray, ridge: float) -> FloatArray:
+    """Rough estimates times one factor: means of own estimates are all too long, or too short, by about the same.
+
+    It is the one that suits the first set, `members`.
+    """
+    rows = users.of_many(members)
+    along = Rows((rows.Z @ start[0])[:, None], rows.y, rows.weights)
+    factor = fit_preference(along, ridge=max(ridge * float(start[0] @ start[0]), 1e-300), tol=1e-3)[0]
+    return float(np.clip(factor, 0.5, 2.0)) * start
 
 
 class _Block:
