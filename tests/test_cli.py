@@ -201,7 +201,7 @@ def test_dropped_rows_are_reported(tmp_path):
     (tmp_path / "v.csv").write_text("user,y,z0\na,1,1\na,0.5,1\nb,0,2\nb,,2\n")
     done = prefkin_says("audit", "v.csv", "--drop", "ties", "--drop", "missing", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stderr.splitlines() == ["note: left out 1 rows (ties)", "note: left out 1 rows (missing)"]
+    assert done.stderr.splitlines() == ["note: left out 1 row (ties)", "note: left out 1 row (missing)"]
     refused = prefkin_says("audit", "v.csv", cwd=tmp_path)
     assert refused.stderr == (
         "prefkin: v.csv: y must be 0 or 1, but row 1 (counted from 0) is a tie; "

@@ -331,7 +331,7 @@ class PrefKin(PreferenceModel):
             turning = comparisons_to_turn(blocks, u, v, Signed.of_users(only(self._users, np.array([u])), scale))
             verdict = "want the same" if joined else "want different things"
             text = (
-                f"{user!r} and {other!r} are taken to {verdict}: probability {chance:.2g} of one group (log odds "
+                f"{user!r} and {other!r} are taken to {verdict}: probability {_chance(chance)} of one group (log odds "
                 f"{odds.total:+.1f}: answers {answers:+.1f}, prior {prior:+.1f}), and {estimates}."
             )
             as_who = "as the likeliest others would" if joined else f"as the group of {other!r} would"
@@ -542,6 +542,11 @@ def _refuse_nothing(rows: UserRows) -> None:
 def _about(count: float) -> str:
     """A count to two digits, in plain digits."""
     return f"{float(f'{np.ceil(count):.2g}'):,.0f}"
+
+
+def _chance(probability: float) -> str:
+    """A probability in two digits, never 0 or 1."""
+    return "under 0.001" if probability < 0.001 else "over 0.999" if probability > 0.999 else f"{probability:.2g}"
 
 
 def _length_error(mean: FloatArray, C: FloatArray) -> float:

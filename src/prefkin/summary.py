@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Summary", "strength"]
+__all__ = ["Summary", "counted", "strength"]
 
 SAYING = {
     "groups": "they form groups that want the same",
@@ -35,7 +35,8 @@ class Summary:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.n_users} users, {self.n_comparisons:,.0f} comparisons, {self.n_features} features: "
+            f"{counted(self.n_users, 'user')}, {counted(self.n_comparisons, 'comparison')}, "
+            f"{counted(self.n_features, 'feature')}: "
             f"{SAYING[self.structure] if self.n_users > 1 else 'nobody to lean on'}"
         ]
         if self.n_users == 1:
@@ -44,9 +45,9 @@ class Summary:
             words = f"{strength(self.evidence)} (log evidence over differing by degrees {self.evidence:+.1f})"
             lines.append(f"evidence: {words}")
         if self.structure in ("groups", "neighbourhoods"):
-            sure = "" if self.uncertain is None else f"; {self.uncertain} are uncertain where they belong"
-            what = f"{len(self.sizes)} groups" if self.structure == "groups" else "neighbourhoods"
-            lines.append(f"{what} of {listed(self.sizes)} users; {self.alone} stand alone{sure}")
+            sure = "" if self.uncertain is None else f"; {self.uncertain} uncertain where they belong"
+            what = counted(len(self.sizes), "group") if self.structure == "groups" else "neighbourhoods"
+            lines.append(f"{what} of {listed(self.sizes)} users; {self.alone} alone{sure}")
         if self.structure != "unrelated":  # what they have in common is at most that preferences are small
             lines.append(f"on average {self.from_others:.0%} of an estimate comes from others")
         return "\n".join(lines)
@@ -70,3 +71,12 @@ def listed(sizes: Sequence[int], most: int = 8) -> str:
     """
     text = ", ".join(str(size) for size in sizes[:most])
     return text + (f", ... ({len(sizes)})" if len(sizes) > most else "")
+
+
+def counted(number: float, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "user"), counted(1200, "comparison")
+    ('1 user', '1,200 comparisons')
+    """
+    return f"{number:,.0f} {noun}" + ("" if number == 1 else "s")

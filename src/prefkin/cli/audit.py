@@ -11,6 +11,7 @@ import typer
 
 from prefkin.audit import audit as audit_data
 from prefkin.cli.console import comparisons_from, out
+from prefkin.summary import counted
 
 
 def audit(
@@ -28,7 +29,10 @@ def audit(
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
     sizes = np.bincount(data.who)
-    out.print(f"{len(data):,} comparisons by {len(sizes):,} users, {data.dim} features", style="bold")
+    out.print(
+        f"{counted(len(data), 'comparison')} by {counted(len(sizes), 'user')}, {counted(data.dim, 'feature')}",
+        style="bold",
+    )
     out.print(f"per user: {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}")
     colours = {"problem": "red", "thin": "yellow", "note": "cyan"}
     for finding in findings:

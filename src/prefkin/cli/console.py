@@ -18,6 +18,7 @@ from prefkin.errors import InvalidParameter, PrefkinWarning, UnknownUser
 from prefkin.files import read_comparisons
 from prefkin.progress import reporting
 from prefkin.storage import write_atomically
+from prefkin.summary import counted
 
 # markup is off: what users typed may hold brackets; our own words ask for it with markup=True or style=
 out = Console(highlight=False, soft_wrap=True, markup=False)
@@ -73,7 +74,7 @@ def comparisons_from(
             raise InvalidParameter(f"--names gives {len(given)} names for {data.dim} features; give one for each")
         data = replace(data, feature_names=given)
     for reason, count in data.dropped.items():
-        err.print(f"note: left out {count} rows ({reason})")
+        err.print(f"note: left out {counted(count, 'row')} ({reason})")
     return data
 
 
