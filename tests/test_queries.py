@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 import prefkin.queries
 from prefkin import Candidates, Question
 from prefkin.comparisons import Rows
-from prefkin.queries import Known, LeastCovered, Pairs, Random, widest_pair
+from prefkin.queries import Fisher, Known, LeastCovered, Pairs, Random, widest_pair
 from tests.oracles import literal
 
 
@@ -99,3 +100,34 @@ def test_random_pairs_come_with_equal_chances_and_never_twice(rng):
         closed.add(question)
         asked.add(question)
     assert asked == {Question(0, 0, 1), Question(0, 0, 2), Question(0, 1, 2), Question(1, 0, 1)}
+
+
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=12),
+    seed=st.integers(0, 10_000),
+    scale=st.sampled_from([1.0, 1e-20, 1e25]),
+    block=st.sampled_from([1, 3, 512]),
+)
+def test_the_most_telling_pair_is_found_without_scoring_every_context(sizes, seed, scale, block):
+    rng = np.random.default_rng(seed)
+    dim = int(rng.integers(1, 6))
+    candidates = Candidates([scale * rng.integers(-2, 3, size=(size, dim)) for size in sizes])
+    precision = scale**2 * (np.eye(dim) + np.diag(rng.random(dim)))
+    theta, inverse = rng.standard_normal(dim) / scale, np.linalg.inv(precision)
+    known = Known(Rows(np.empty((0, dim)), np.empty(0), np.empty(0)), theta, precision)
+    rule, closed = Fisher(candidates, precision, rng), Pairs()
+    whole, prefkin.queries.ROWS_AT_ONCE = prefkin.queries.ROWS_AT_ONCE, block
+    try:
+        for _ in range(100):
+            every = [literal.widest_pair(actions, inverse, closed.of(x), theta) for x, actions in enumerate(candidates)]
+            best = max((score for score, pair in every if score > 0), default=None)
+            found = rule.pick(closed, known)
+            if found is None:
+                assert best is None
+                return
+            z = candidates.of(found.context)[found.first] - candidates.of(found.context)[found.second]
+            assert found not in closed
+            assert expit(z @ theta) * expit(-z @ theta) * (z @ inverse @ z) == pytest.approx(best, rel=1e-9)
+            closed.add(found)
+    finally:
+        prefkin.queries.ROWS_AT_ONCE = whole

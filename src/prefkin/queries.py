@@ -17,7 +17,8 @@ from heapq import heapify, heappop, heappush
 from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg.lapack import dpotri
 from scipy.special import expit
 
 from prefkin.candidates import Candidates
@@ -69,6 +70,10 @@ class Pairs:
         """Closed pairs of one context, smaller position first."""
         return self._of.get(context, set())
 
+    def touched(self) -> IntArray:
+        """Contexts with a closed pair."""
+        return np.fromiter(self._of, dtype=np.intp)
+
 
 class Known(NamedTuple):
     """What has been learnt so far."""
@@ -109,7 +114,7 @@ class LeastCovered:
 
     def __init__(self, candidates: Candidates, information: FloatArray, rng: np.random.Generator) -> None:  # noqa: ARG002
         self.candidates = candidates
-        self.inverse: FloatArray = cho_solve(cho_factor(information), np.eye(self.candidates.dim))  # P
+        self.inverse: FloatArray = _inverse(information)  # P
         self.asked: FloatArray = np.empty((0, candidates.dim))  # V, the first rows of the next
         self.room: FloatArray = np.empty((0, candidates.dim))
         self.pending: list[FloatArray] = []  # asked about, and not yet in V
@@ -221,29 +226,73 @@ class LeastCovered:
 
 
 class Fisher:
-    """The pair whose answer carries most Fisher information about what is least known."""
+    """The pair whose answer carries most Fisher information about what is least known.
+
+    Estimate and Hessian change with every answer, so nothing is kept. Two products in float32 bound what each context
+    can offer; contexts are scored from the largest bound downwards until no bound is above the best score. The choice
+    is exact.
+    """
 
     reads_answers: ClassVar[bool] = True
 
     def __init__(self, candidates: Candidates, information: FloatArray, rng: np.random.Generator) -> None:  # noqa: ARG002
         self.candidates = candidates
+        self.size = max(float(np.abs(candidates.features).max()), 1e-300)
 
     def copy(self) -> Self:
         """It has no state of its own."""
         return self
 
     def pick(self, closed: Pairs, known: Known) -> Question | None:
-        """Score every context at the current estimate."""
+        """Score contexts at the current estimate."""
         (Z, y, weights), theta, precision = known
         candidates, p = self.candidates, expit(Z @ theta)
-        hessian = precision + gram(Rows(Z, y, weights * p * (1.0 - p)))
-        inverse = cho_solve(cho_factor(hessian), np.eye(candidates.dim))
+        inverse = _inverse(precision + gram(Rows(Z, y, weights * p * (1.0 - p))))
+        bound = self._bounds(inverse, theta)
+        done = closed.touched()
+        bound[done[candidates.sizes[done] == 2]] = -np.inf  # their only pair
         best = Question(-1, -1, -1, -np.inf)
-        for x in range(len(candidates)):
+        for x in np.argsort(-bound, kind="stable").tolist():
+            if bound[x] < best.score or bound[x] == -np.inf:
+                break
             score, i, j = widest_pair(candidates.of(x), inverse, closed.of(x), theta)
-            if score > best.score:
+            if score > best.score or (score == best.score > -np.inf and x < best.context):
                 best = Question(x, i, j, score)
         return best if best.context >= 0 else None
+
+    def _bounds(self, inverse: FloatArray, theta: FloatArray) -> FloatArray:
+        """At least the best score of each context.
+
+        In the norm of the inverse two actions are no further apart than the sum of their distances from the middle of
+        their context, and for a context of two actions just that.
+        """
+        candidates, sizes, first = self.candidates, self.candidates.sizes, self.candidates.starts[:-1]
+        reach = self._reach(inverse)
+        far, farthest = np.maximum.reduceat(reach, first), first + candidates.argmax(reach)
+        reach[farthest] = 0.0
+        reward = candidates.features @ theta
+        margin = np.maximum.reduceat(reward, first) - np.minimum.reduceat(reward, first)
+        steepest = np.where(sizes == 2, expit(margin) * expit(-margin), 0.25)
+        top = steepest * (far + np.maximum.reduceat(reach, first)) ** 2
+        return np.where(sizes > 1, top, -np.inf)
+
+    def _reach(self, inverse: FloatArray) -> FloatArray:
+        """At least the distance of each action from the middle of its context, many contexts at a time."""
+        candidates, largest = self.candidates, float(np.diag(inverse).max())
+        light = (inverse / largest).astype(np.float32)
+        starts, begin = candidates.starts, 0
+        square = np.empty(len(candidates.features))
+        while begin < len(candidates):
+            end = max(begin + 1, int(np.searchsorted(starts, starts[begin] + ROWS_AT_ONCE, side="right")) - 1)
+            here, size = slice(starts[begin], starts[end]), candidates.sizes[begin:end]
+            rows = candidates.features[here]
+            middle = np.add.reduceat(rows, starts[begin:end] - starts[begin]) / size[:, None]
+            rows = ((rows - np.repeat(middle, size, axis=0)) / self.size).astype(np.float32)
+            square[here] = 1.0001 * np.einsum("ij,ij->i", rows @ light, rows, dtype=np.float64)
+            square[here] += 1e-5 * np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+            begin = end
+        # what is too small for float32 has no bound
+        return np.sqrt(np.where(square > 1e-25, square, np.inf)) * (np.sqrt(largest) * self.size)
 
     def heard(self, z: FloatArray) -> None:
         """Nothing to keep: estimate and Hessian come from the session."""
@@ -278,6 +327,15 @@ class Random:
 
 
 RULES: dict[str, type[QueryRule]] = {"coverage": LeastCovered, "fisher": Fisher, "posterior": Fisher, "random": Random}
+
+
+def _inverse(matrix: FloatArray) -> FloatArray:
+    """Of a symmetric positive definite matrix."""
+    half, failed = dpotri(cholesky(matrix, lower=True), lower=1, overwrite_c=1)
+    if failed:
+        raise np.linalg.LinAlgError("information matrix is not positive definite")
+    whole: FloatArray = half + np.tril(half, -1).T
+    return whole
 
 
 def widest_pair(
