@@ -19,7 +19,7 @@ from sklearn.cluster import KMeans
 
 from prefkin.candidates import Candidates
 from prefkin.comparisons import Comparisons, FloatArray, IntArray, LabelArray
-from prefkin.datasets.planted import answer_table, planted_rows
+from prefkin.datasets.planted import answer_table, planted_rows, planted_world
 from prefkin.datasets.world import NO_ANSWER, Pool, World
 from prefkin.embedding import sentence_embedder
 from prefkin.errors import InvalidTable
@@ -249,15 +249,5 @@ def semi_synthetic_world(
         a, b = draw(pool_contexts, known)
         sides = np.stack([features[a], features[b]], axis=1)
         pools.append(Pool(Candidates(sides), answer_table(rng, sides @ theta[user])))
-    apart = np.linalg.norm(theta[:, None] - theta[None], axis=2)[group[:, None] != group[None]]
-    return World(
-        data=data,
-        advantage=np.einsum("ij,ij->i", data.Z, theta[data.users]),
-        held_out=fresh_rows,
-        contexts=fresh,
-        reward=theta @ fresh.features.T,
-        group=group,
-        truth="planted",
-        least_gap=float(apart.min()) if apart.size else None,
-        pools=tuple(pools),
-    )
+    advantage = np.einsum("ij,ij->i", data.Z, theta[data.users])
+    return planted_world(theta, group, data=data, advantage=advantage, held_out=fresh_rows, contexts=fresh, pools=pools)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.special import expit
 
 from prefkin.candidates import Candidates
-from prefkin.comparisons import Comparisons, FloatArray
+from prefkin.comparisons import Comparisons, FloatArray, IntArray
 from prefkin.datasets.world import Pool, World
 
-__all__ = ["answer_table", "synthetic_world"]
+__all__ = ["answer_table", "planted_rows", "planted_world", "synthetic_world"]
 
 
 def synthetic_world(
@@ -46,18 +48,32 @@ def synthetic_world(
     data, advantage = _answers(rng, theta, rows, scale)
     judged, _ = _answers(rng, theta, held_out, np.ones(dim))
     fresh = Candidates(rng.standard_normal((contexts, actions, dim)) / np.sqrt(2.0))
+    pools = [_pool(rng, theta[u], pool_contexts, pool_actions) for u in range(asked)]
+    return planted_world(theta, group, data=data, advantage=advantage, held_out=judged, contexts=fresh, pools=pools)
+
+
+def planted_world(
+    theta: FloatArray,
+    group: IntArray,
+    *,
+    data: Comparisons,
+    advantage: FloatArray,
+    held_out: Comparisons,
+    contexts: Candidates,
+    pools: Sequence[Pool],
+) -> World:
+    """A world in which everybody's preference, and who wants the same, is known."""
     apart = np.linalg.norm(theta[:, None] - theta[None], axis=2)[group[:, None] != group[None]]
-    pools = tuple(_pool(rng, theta[u], pool_contexts, pool_actions) for u in range(asked))
     return World(
         data=data,
         advantage=advantage,
-        held_out=judged,
-        contexts=fresh,
-        reward=theta @ fresh.features.T,
+        held_out=held_out,
+        contexts=contexts,
+        reward=theta @ contexts.features.T,
         group=group,
         truth="planted",
         least_gap=float(apart.min()) if apart.size else None,
-        pools=pools,
+        pools=tuple(pools),
     )
 
 
