@@ -17,7 +17,7 @@ from prefkin.comparisons import FloatArray
 from prefkin.experiments.contracts import Estimate, Study, estimator
 from prefkin.progress import in_one_order
 
-AT_ONCE = 64
+AT_ONCE = 128
 
 
 @estimator("pdc", "PDC (one pass)", origin="paper")
