@@ -9,6 +9,7 @@ over its centre m_k that depends on sums over its users. `seating` searches for 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from prefkin.comparisons import FloatArray
+from prefkin.comparisons import FloatArray, IntArray
 from prefkin.progress import for_each
 from prefkin.quadratics import STACKED_UP_TO, Quadratic, Quadratics, Signed, Sites, refine
 
@@ -29,7 +30,9 @@ __all__ = [
     "block_sums",
     "covariances",
     "inverse",
+    "joint_evidence",
     "lonely",
+    "pieces",
     "seated",
     "set_evidence",
     "solved",
@@ -37,6 +40,7 @@ __all__ = [
 ]
 
 STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
+AT_ONCE = 1 << 23  # numbers held at a time beside the users' own
 UNLIKELY = 1e-6  # probability below which a block is not looked at
 
 
@@ -75,11 +79,6 @@ class Sums:
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.A + other.A, self.a + other.a, self.level + other.level)
 
-    def plus(self, other: Sums, times: FloatArray) -> Sums:
-        """self + times × other, set by set; levels are left alone."""
-        few = times.astype(self.A.dtype)
-        return Sums(self.A + few[:, None, None] * other.A, self.a + times[:, None] * other.a, self.level)
-
 
 def user_sums(users: Quadratics, within: float) -> Sums:
     """Everybody as a set of one."""
@@ -97,26 +96,66 @@ def set_evidence(sums: Sums, m0: FloatArray, between: float) -> FloatArray:
     With P = I + ρ²A and b = ρ²a + m_0 it is level − log|P|/2 + (bᵀP⁻¹b − m_0ᵀm_0) / 2ρ². One Cholesky factor of P
     bordered by b gives both: the last pivot is what bᵀP⁻¹b leaves of the corner.
     """
-    d = sums.a.shape[-1]
     b = between * sums.a + m0
     corner = 1.0 + np.einsum("...i,...i->...", b, b)  # more than bᵀP⁻¹b, since P is at least I
-
-    def pivots_of(A: FloatArray, b: FloatArray, corner: FloatArray) -> FloatArray:
-        bordered = np.empty((*A.shape[:-2], d + 1, d + 1), dtype=A.dtype)
-        np.multiply(A, A.dtype.type(between), out=bordered[..., :d, :d])
-        bordered[..., np.arange(d), np.arange(d)] += 1.0
-        bordered[..., d, :d] = bordered[..., :d, d] = b
-        bordered[..., d, d] = corner
-        return _pivots(bordered)
-
-    if d < STACKED_CHOLESKY or sums.level.ndim == 0:
-        pivots = pivots_of(sums.A, b, corner)
+    if sums.a.shape[-1] < STACKED_CHOLESKY or sums.level.ndim == 0:
+        pivots = _pivots(_bordered(sums.A, b, corner, between))
     else:
-        each = for_each(lambda k: pivots_of(sums.A[k], b[k], corner[k]), range(len(b)), label="evidence of sets")
-        pivots = np.array(each).reshape(len(b), d + 1)
-    quadratic = corner - pivots[..., d] ** 2
-    value: FloatArray = sums.level - np.log(pivots[..., :d]).sum(-1) + 0.5 * (quadratic - m0 @ m0) / between
+        pivots = _each_pivots(lambda k: _bordered(sums.A[k], b[k], corner[k], between), len(b), b.shape[1] + 1)
+    return sums.level + _evidence(pivots, corner, m0, between)
+
+
+def joint_evidence(
+    base: Sums, at: IntArray, other: Sums, which: IntArray, times: FloatArray, m0: FloatArray, between: float
+) -> FloatArray:
+    """`set_evidence` of base[at] + times × other[which], pair by pair, as if all levels were 0; (pairs,)."""
+    d = base.a.shape[-1]
+    found = np.empty(len(at))
+    for piece in pieces(len(at), d * d):
+        k, u, t = at[piece], which[piece], times[piece]
+        b = between * (base.a[k] + t[:, None] * other.a[u]) + m0
+        corner = 1.0 + np.einsum("...i,...i->...", b, b)
+        few = t.astype(base.A.dtype)
+        if d < STACKED_CHOLESKY:
+            pivots = _pivots(_bordered(base.A[k] + few[:, None, None] * other.A[u], b, corner, between))
+        else:
+
+            def one(i: int, k: IntArray = k, u: IntArray = u, few: FloatArray = few, b: FloatArray = b) -> FloatArray:
+                both = few[i] * other.A[u[i]]
+                both += base.A[k[i]]
+                return _bordered(both, b[i], 1.0 + b[i] @ b[i], between)
+
+            pivots = _each_pivots(one, len(b), d + 1)
+        found[piece] = _evidence(pivots, corner, m0, between)
+    return found
+
+
+def _bordered(A: FloatArray, b: FloatArray, corner: FloatArray, between: float) -> FloatArray:
+    """I + ρ²A with b beside and below it, and `corner` in the corner."""
+    d = A.shape[-1]
+    whole = np.empty((*A.shape[:-2], d + 1, d + 1), dtype=A.dtype)
+    np.multiply(A, A.dtype.type(between), out=whole[..., :d, :d])
+    whole[..., np.arange(d), np.arange(d)] += 1.0
+    whole[..., d, :d] = whole[..., :d, d] = b
+    whole[..., d, d] = corner
+    return whole
+
+
+def _evidence(pivots: FloatArray, corner: FloatArray, m0: FloatArray, between: float) -> FloatArray:
+    quadratic = corner - pivots[..., -1] ** 2
+    value: FloatArray = 0.5 * (quadratic - m0 @ m0) / between - np.log(pivots[..., :-1]).sum(-1)
     return value
+
+
+def _each_pivots(matrix: Callable[[int], FloatArray], n: int, size: int) -> FloatArray:
+    each = for_each(lambda k: _pivots(matrix(k)), range(n), label="evidence of sets")
+    return np.array(each).reshape(n, size)
+
+
+def pieces(n: int, size: int) -> Iterator[slice]:
+    """Slices of n matrices of `size` numbers that fit in memory together."""
+    step = max(1, AT_ONCE // size)
+    return (slice(start, start + step) for start in range(0, n, step))
 
 
 def _pivots(matrices: FloatArray) -> FloatArray:

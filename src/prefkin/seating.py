@@ -21,7 +21,9 @@ from prefkin.blocks import (
     Sums,
     block_sums,
     inverse,
+    joint_evidence,
     lonely,
+    pieces,
     seated,
     set_evidence,
     solved,
@@ -42,7 +44,6 @@ SURE = 0.999
 CONTENDERS = 3  # blocks of which an exact look is taken with that many features
 PARTNERS = 12  # sets with which a set may merge, likeliest first, when there are more than twice as many
 MOST_SEATED = 200  # users from whom the prior is learnt
-AT_ONCE = 1 << 23  # numbers held at a time beside the users' own
 CLEAR = 14.0  # log odds beyond which a block needs no exact look
 
 
@@ -157,27 +158,35 @@ def _centre(sums: Sums, prior: Prior) -> FloatArray:
 
 
 def _union(sums: Sums, one: int, others: IntArray, prior: Prior) -> FloatArray:
-    """Evidence of `one` united with each of `others`, in pieces that fit in memory."""
-    together = [sums[others[piece]] + sums[one] for piece in _pieces(len(others), sums.A[0].size)]
-    return np.concatenate([np.empty(0), *(set_evidence(some, prior.m0, prior.between) for some in together)])
+    """Evidence of `one` united with each of `others`."""
+    times, which = np.ones(len(others)), np.full(len(others), one)
+    together = joint_evidence(sums, others, sums, which, times, prior.m0, prior.between)
+    return together + sums.level[others] + sums.level[one]
 
 
 # -- everybody may move ------------------------------------------------------------------------------------------------
 
 
 def _assign(users: Quadratics, share: FloatArray, prior: Prior, rounds: int) -> FloatArray:
-    """Soft seats: a user's own data are taken out of a block before it is asked how well it fits."""
+    """Soft seats: a user's own data are taken out of a block before it is asked how well it fits.
+
+    With very many features, those who are sure of their seat in the first round are not asked again.
+    """
     alone = users.evidences(prior.m0, prior.alone)
     crowds = _Crowds(users, prior.within)
+    asked = np.ones(len(users), dtype=bool)
     for turn in range(rounds):
         share = share[:, share.sum(axis=0) > 1e-2]
         if share.shape[1] == 0:
             break
         centres = Centres.of(block_sums(users, prior.within, share), prior)
-        new = _chances(crowds.fits(share, centres, share.sum(axis=0) - share, prior, alone), alone)
+        fits, new = crowds.fits(share, centres, share.sum(axis=0) - share, prior, alone, asked), share.copy()
+        new[asked] = _chances(fits, alone[asked])
         change = float(np.abs(new - share).max())
         share = new if turn < 4 else (new + share) / 2.0  # damped, should two seatings alternate
-        if change < 1e-3:
+        if users.dim >= LARGE:
+            asked = np.maximum(new.max(axis=1), lonely(new)) < 1.0 - UNLIKELY
+        if change < 1e-3 or not asked.any():
             break
     return share[:, share.sum(axis=0) > 1e-2]
 
@@ -191,15 +200,25 @@ class _Crowds:
 
     def own(self) -> Iterator[tuple[slice, Sums]]:
         """Positions and terms."""
-        for piece in _pieces(len(self.users), self.users.dim**2):
+        for piece in pieces(len(self.users), self.users.dim**2):
             every = self.everybody
             yield piece, user_sums(self.users.between(piece), self.within) if every is None else every[piece]
 
     def fits(
-        self, share: FloatArray, centres: Centres, others: FloatArray, prior: Prior, alone: FloatArray
+        self,
+        share: FloatArray,
+        centres: Centres,
+        others: FloatArray,
+        prior: Prior,
+        alone: FloatArray,
+        asked: BoolArray,
     ) -> FloatArray:
-        """`_fits` for everybody."""
-        found = [_fits(own, share[some], centres, others[some], prior, alone[some]) for some, own in self.own()]
+        """`_fits` of those who are asked."""
+        found = []
+        for piece, own in self.own():
+            some = np.flatnonzero(asked[piece])
+            mine = own if len(some) == len(own) else own[some]
+            found.append(_fits(mine, share[piece][some], centres, others[piece][some], prior, alone[piece][some]))
         return np.concatenate(found)
 
 
@@ -233,23 +252,14 @@ def _fits(
     who, where = np.nonzero(look)
     bare = replace(centres.sums, level=np.zeros(len(centres.sums)))
     full = set_evidence(bare, prior.m0, prior.between)
+    part = share[who, where]
+    with_, without = full[where], full[where]
+    for chosen, times, target in ((part > 1e-9, -part, without), (part < 1.0 - 1e-9, 1.0 - part, with_)):
+        k, u = where[chosen], who[chosen]
+        target[chosen] = joint_evidence(centres.sums, k, own, u, times[chosen], prior.m0, prior.between)
     log = np.full(share.shape, -np.inf)
-    for piece in _pieces(len(who), own.A[0].size):
-        u, k = who[piece], where[piece]
-        part = share[u, k]
-        with_, without = full[k], full[k]
-        for chosen, times, target in ((part > 1e-9, -part, without), (part < 1.0 - 1e-9, 1.0 - part, with_)):
-            if chosen.any():
-                changed = bare[k[chosen]].plus(own[u[chosen]], times[chosen])
-                target[chosen] = set_evidence(changed, prior.m0, prior.between)
-        log[u, k] = with_ - without + own.level[u] + crowd[u, k]
+    log[who, where] = with_ - without + own.level[who] + crowd[who, where]
     return log
-
-
-def _pieces(n: int, size: int) -> Iterator[slice]:
-    """Slices of n matrices of `size` numbers that fit in memory together."""
-    step = max(1, AT_ONCE // size)
-    return (slice(start, start + step) for start in range(0, n, step))
 
 
 def _bounds(own: Sums, centres: Centres) -> tuple[FloatArray, FloatArray]:
@@ -402,12 +412,12 @@ def _total_evidence(users: Quadratics, seats: IntArray, prior: Prior) -> float:
 def place(blocks: Blocks, data: Signed, rounds: int = 8) -> Blocks:
     """New users among known blocks: those blocks, and everybody in them, stay as they are."""
     sizes = np.broadcast_to(blocks.share.sum(axis=0), (len(data), blocks.share.shape[1]))
-    nowhere, prior = np.zeros(sizes.shape), blocks.prior
+    nowhere, everybody, prior = np.zeros(sizes.shape), np.ones(len(data), dtype=bool), blocks.prior
     sites = Sites.start(data.weights)
     for turn in range(rounds):
         users = expand(data, sites)
         alone = np.full(len(users), -np.inf) if blocks.is_cloud else users.evidences(prior.m0, prior.alone)
-        fits = _Crowds(users, prior.within).fits(nowhere, blocks.centres, sizes, prior, alone)
+        fits = _Crowds(users, prior.within).fits(nowhere, blocks.centres, sizes, prior, alone, everybody)
         share = _chances(fits, alone)
         found = seated(users, sites, share, prior, blocks.centres)
         if turn < rounds - 1:
