@@ -1,0 +1,13 @@
+"""Inner loops compiled by numba. Imported by `compiled` alone, and only when the work pays for loading it.
+
+Every function trusts its arrays, holds no Python lock while it runs (users are shared out to threads by `for_each`),
+and treats each user by itself: results do not depend on threads. Data may be float32 or float64.
+"""
+
+from prefkin.kernels.arithmetic import aligned
+from prefkin.kernels.many_features import newton_cg, note_rows
+from prefkin.kernels.pairs import connect_tile
+from prefkin.kernels.pooled import misses
+from prefkin.kernels.small_users import descend
+
+__all__ = ["aligned", "connect_tile", "descend", "misses", "newton_cg", "note_rows"]
