@@ -107,6 +107,17 @@ def test_compiled_estimates_do_not_depend_on_threads(monkeypatch, shape):
         assert np.array_equal(estimate_users(users, ridge=1.0, n_jobs=n_jobs), one)
 
 
+@pytest.mark.parametrize(("scale", "d"), [(1e-30, 6), (1e10, 6), (1e20, 6), (1e40, 6), (1e10, 200), (1e20, 200)])
+@pytest.mark.parametrize("which", [slice(None), slice(0, 1)])  # all features, or one in other units than the rest
+def test_features_in_any_units_are_solved_or_left_to_numpy(monkeypatch, scale, d, which):
+    always_compiled(monkeypatch)
+    users = people(11, [60, 0, 40], d)
+    users.rows.Z[:, which] *= scale
+    found = estimate_users(users, ridge=1.0)
+    for user in (0, 2):
+        assert relative_gradient(users.of(user), found[user], 1.0) <= 1.01e-6
+
+
 def test_what_needs_more_digits_than_float32_has_is_solved_in_float64(monkeypatch):
     always_compiled(monkeypatch)
     users = people(9, [400] * 3, 6)
@@ -114,7 +125,8 @@ def test_what_needs_more_digits_than_float32_has_is_solved_in_float64(monkeypatc
     Z[::2], y[::2], weights[::2] = Z[1::2], 1.0 - y[1::2], 0.99999 * weights[1::2]  # answers nearly cancel
     theta, work = np.zeros((3, 6)), np.zeros((3, 4), dtype=np.int64)
     kernels.descend(Z, y, weights, users.starts[:-1], users.starts[1:], np.arange(4), 0, 3, 1.0, 1e-6, theta, work)
-    assert not work[:, 3].any()  # and it knows
+    assert not work[:, 3].any()  # and it knows,
+    assert work[:, 0].max() < 100  # soon
     found = estimate_users(users, ridge=1.0)
     for user in range(3):
         assert relative_gradient(users.of(user), found[user], 1.0) <= 1.01e-6

@@ -90,7 +90,8 @@ def refit_compiled(kernels: Any, rows: Rows, known: int, theta: FloatArray, *, r
     Z, y, weights = rows
     d, side = Z.shape[1], 2.0 * y - 1.0
     light = kernels.aligned(Z.size).reshape(Z.shape)
-    np.copyto(light, Z, casting="same_kind")
+    with np.errstate(over="ignore"):
+        np.copyto(light, Z, casting="same_kind")
     squares, zero, work = np.zeros(d), np.zeros(d), np.zeros(4, dtype=np.int64)
     kernels.note_rows(light[:known], side[:known], weights[:known], squares, zero)
     trail = np.full((len(y) - known, d), np.nan)
@@ -126,10 +127,11 @@ def fit_compiled(
         table, answers, scale = sets.rows(rows, s)
         light = table
         if table.dtype != np.float32:
-            if getattr(own, "room", np.empty(0)).size < table.size:
+            if not hasattr(own, "room") or own.room.size < table.size:
                 own.room = kernels.aligned(table.size)
             light = own.room[: table.size].reshape(table.shape)
-            np.copyto(light, table, casting="same_kind")
+            with np.errstate(over="ignore"):  # seen by the kernel, which then says that it has not solved it
+                np.copyto(light, table, casting="same_kind")
         side, squares, zero = 2.0 * answers - 1.0, np.zeros(d), np.zeros(d)
         kernels.note_rows(light, side, scale, squares, zero)
         kernels.newton_cg(table, light, side, scale, squares, zero, ridge, RELATIVE_GRADIENT, theta[s], work[s])

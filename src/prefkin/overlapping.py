@@ -90,6 +90,8 @@ def _lengthened(users: UserRows, members: IntArray, start: FloatArray, ridge: fl
 
     It is the one that suits the first set, `members`.
     """
+    if not start[0].any():
+        return start
     rows = users.of_many(members)
     along = Rows((rows.Z @ start[0])[:, None], rows.y, rows.weights)
     factor = fit_preference(along, ridge=max(ridge * float(start[0] @ start[0]), 1e-300), tol=1e-3)[0]
@@ -117,7 +119,7 @@ class _Block:
         steps: list[FloatArray] = []
         bends: list[FloatArray] = []
         while True:
-            open_ = np.abs(gradient).max(axis=1) > limit[active]
+            open_ = ~(np.abs(gradient).max(axis=1) <= limit[active])  # also what is not a number
             if not open_.any() or taken == MOST_GRADIENTS:
                 break
             active, gradient = active[open_], gradient[open_]
@@ -130,7 +132,7 @@ class _Block:
             gradient = fresh
         reached = np.ones(self.n_sets, dtype=bool)
         reached[active] = np.abs(gradient).max(axis=1) <= limit[active]
-        return theta, reached, taken
+        return theta, reached & np.isfinite(limit), taken
 
     def _light(self, owner: int) -> Any:
         own = slice(self.users.starts[owner], self.users.starts[owner + 1])

@@ -273,7 +273,8 @@ class Fisher:
         reward = candidates.features @ theta
         margin = np.maximum.reduceat(reward, first) - np.minimum.reduceat(reward, first)
         steepest = np.where(sizes == 2, expit(margin) * expit(-margin), 0.25)
-        top = steepest * (far + np.maximum.reduceat(reach, first)) ** 2
+        apart = far + np.maximum.reduceat(reach, first)
+        top = np.where(np.isinf(apart), np.inf, steepest * np.where(np.isinf(apart), 0.0, apart) ** 2)
         return np.where(sizes > 1, top, -np.inf)
 
     def _reach(self, inverse: FloatArray) -> FloatArray:

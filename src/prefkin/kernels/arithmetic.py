@@ -63,11 +63,12 @@ def dot(a: Any, b: Any, n: int) -> float:
 
 @kernel
 def largest_of(a: Any, n: int) -> float:
-    """max |a| over the first n."""
-    s = 0.0
+    """max |a| over the first n; infinite when one of them is not a number."""
+    s = bad = 0.0
     for i in range(n):
         s = max(s, abs(a[i]))
-    return s
+        bad += 0.0 * a[i]
+    return s if bad == 0.0 else np.inf
 
 
 @kernel

@@ -187,7 +187,7 @@ def newton_cg(
     for j in range(d):
         scale[j] = 1.0 / (squares[j] + ridge)
         gradient[j] = zero[j]
-    passes, exact, steps, fine = 0, 0, 0, False
+    passes, exact, steps, fine, fresh = 0, 0, 0, False, False
     whole = largest_of(zero, d)
     limit = tol * whole
     if largest_of(theta, d) > 0.0:
@@ -199,9 +199,9 @@ def newton_cg(
     now = largest_of(gradient, d)
     while steps < 60:
         if now <= (limit if fine else 0.8 * limit):
-            if fine:
+            if fine and fresh:
                 break
-            fine = True
+            fine = fresh = True  # margins that were carried along are taken anew before the end
             margin[:] = 0.0
             for j in range(d):
                 gradient[j] = ridge * theta[j]
@@ -280,5 +280,6 @@ def newton_cg(
                 add_rows(light, side, pull, gradient)
                 passes += 1
         steps += 1
+        fresh = False
         now = largest_of(gradient, d)
-    work[0], work[1], work[2], work[3] = steps, passes, exact, fine and now <= limit
+    work[0], work[1], work[2], work[3] = steps, passes, exact, fresh and now <= limit < np.inf

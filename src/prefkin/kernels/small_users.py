@@ -11,6 +11,7 @@ from prefkin.kernels.arithmetic import add_rows, aligned, answer_slopes, dot, ke
 LINE_SLOPE = 0.3  # a step along a line ends when the slope has fallen to this part
 FACTOR_COST = 0.3  # a factorisation costs about this times d steps, and 5 more steps after it
 MOST_STEPS = 400
+NEAR, PATIENCE = 1e-4, 20  # near the optimum, so many steps without progress can only be rounding
 TILE = 256  # rows per tile: a tile's margins stay in the first cache
 
 
@@ -306,8 +307,10 @@ def descend(
         for i in range(padded):
             margin[i], pull[i], slope[i] = np.float32(0), np.float32(-0.5) * weight[i], np.float32(0.25) * weight[i]
         _add_transposed(tiles, width, count, d, pull, zero)
-        limit = tol * largest_of(zero, d)
+        whole = largest_of(zero, d)
+        limit = tol * whole
         enough = 0.7 * limit  # float32 may be wrong by some of the rest
+        unit = 1.0 / whole**2 if 1e-100 < whole < 1e100 else 1.0  # so that steps are neither huge nor tiny in float32
         passes = 1
         gradient[:] = zero
         if largest_of(estimate, d) > 0.0:
@@ -321,9 +324,13 @@ def descend(
         for j in range(d):
             direction[j] = conditioned[j] = 0.0
         ready = False
-        begun = largest_now = largest_of(gradient, d)
-        previous, steps = 0.0, 0
-        while largest_now > enough and steps < MOST_STEPS:
+        begun = largest_now = best = largest_of(gradient, d)
+        previous, steps, best_at = 0.0, 0, 0
+        while enough < largest_now < np.inf and steps < MOST_STEPS:
+            if largest_now < 0.7 * best:
+                best, best_at = largest_now, steps
+            elif (ready or best < NEAR * begun) and steps > best_at + PATIENCE:  # float32 has no more digits
+                break
             # at the speed so far, would the steps still to go cost more than a factorisation?
             to_go = steps * np.log(largest_now / limit) / max(np.log(begun / largest_now), 1e-3)
             if not ready and steps >= 3 and to_go > FACTOR_COST * d + 5.0:
@@ -339,8 +346,8 @@ def descend(
                 for j in range(d):
                     g = gradient[j]
                     mixed += g * conditioned[j]
-                    size += g * g
-                    conditioned[j] = g
+                    size += unit * g * g
+                    conditioned[j] = unit * g
             # Polak-Ribière; `conditioned` was that of the former gradient in `mixed`
             keep = max(0.0, (size - mixed) / previous) if previous > 0.0 else 0.0
             incline = own = along = 0.0
@@ -381,4 +388,8 @@ def descend(
             gradient[j] = ridge * estimate[j]
         for k in range(pointer[s], pointer[s + 1]):
             _add_gradient(Z, y, weights, first[k], last[k], estimate, exact, exact_pull, exact_slope, gradient)
-        work[s, 0], work[s, 1], work[s, 2], work[s, 3] = steps, passes, ready, largest_of(gradient, d) <= limit
+        largest_now = largest_of(gradient, d)
+        if not largest_now <= begun:  # no better than it was: whoever tries next begins at 0
+            estimate[:] = 0.0
+        work[s, 0], work[s, 1], work[s, 2] = steps, passes, ready
+        work[s, 3] = whole < np.inf and largest_now <= limit
