@@ -6,6 +6,7 @@ A page is a list of blocks; each block knows how to be Markdown and HTML.
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,12 +180,17 @@ def means_table(plan: Plan, rows: pl.DataFrame, metric: str) -> Table:
     return Table(["method", *(f"{plan.x} {place:g}" for place in places)], body)
 
 
+def _along(plan: Plan, rows: pl.DataFrame) -> tuple[pl.DataFrame, str, list[str]]:
+    """The rows, the column along which methods are compared, and the methods that are told nothing of the truth."""
+    fair = [key for key in _keys(rows) if origin_of(key, plan.kind) != "oracle"]
+    if plan.experiment == "exp4":  # the sweep is the method's own
+        return rows.with_columns(pl.lit(0).alias("all")), "all", fair
+    return rows, plan.x, fair
+
+
 def _winners(plan: Plan, rows: pl.DataFrame) -> list[Block]:
     """Among methods that are told nothing of the truth."""
-    fair = [key for key in _keys(rows) if origin_of(key, plan.kind) != "oracle"]
-    x = "run" if plan.experiment == "exp4" else plan.x
-    if plan.experiment == "exp4":
-        rows, x = rows.with_columns(pl.lit(0).alias("all")), "all"
+    rows, x, fair = _along(plan, rows)
     body = []
     for metric in ("gap", "gap_logged", "log_loss"):
         if metric not in rows.columns or not rows[metric].is_not_null().any():
@@ -219,6 +225,24 @@ def others_table(plan: Plan, rows: pl.DataFrame) -> Table:
             ]
         )
     return Table(["method", *names], body)
+
+
+def glance_table(stored: Sequence[tuple[Plan, pl.DataFrame]]) -> Table:
+    """A line per experiment: what became of the paper's claims, and who has the smallest gap in how many places."""
+    body = []
+    for plan, rows in stored:
+        verdicts = [verdict for says, _, verdict in claims_table(plan, rows).rows if not says.startswith("(ours)")]
+        kept = sum(verdict == "reproduced" for verdict in verdicts)
+        partly = sum(verdict in ("direction only", "partly") for verdict in verdicts)
+        table, x, fair = _along(plan, rows)
+        found = winners(table, x, "gap", fair)
+        wins = Counter(_name(plan, first) for _, first, *_ in found)
+        clear = Counter(_name(plan, first) for _, first, _, _, apart in found if apart.value > apart.half)
+        best = "; ".join(f"{name} in {n} of {len(found)} ({clear[name]} clearly)" for name, n in wins.most_common())
+        where = f"{plan.experiment}, {plan.data}{', quick' if plan.quick else ''}"
+        body.append([where, str(kept), str(partly), str(len(verdicts) - kept - partly), best])
+    head = ["experiment", "claims reproduced", "in part", "not", "smallest gap on fresh contexts, no truth seen"]
+    return Table(head, body)
 
 
 # -- paper/README.md ---------------------------------------------------------------------------------------------------
@@ -277,6 +301,7 @@ def paper_readme(folder: Path) -> str:
                 "the machinery works and which way things point, not the paper's numbers at its scale."
             )
         )
+    blocks += [Heading("At a glance"), glance_table(stored)]
     for plan, rows in stored:
         blocks.append(Heading(f"{plan.experiment} on {plan.data}{' (quick)' if plan.quick else ''}: {plan.title}"))
         settings = ", ".join(f"{name} = {value}" for name, value in plan.settings)
