@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -406,6 +407,40 @@ def test_answers_at_once_are_checked_before_anything_changes(rng):
             talk.tell_all(*arguments)
     assert talk.n_answers == 0
     assert talk.log == []
+
+
+# -- allocations -------------------------------------------------------------------------------------------------------
+
+
+def allocated(work):
+    """Bytes of Python and numpy at the peak of `work`, beyond what was there before."""
+    work()  # what is kept for good is not counted
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_matrix_of_all_pairs_is_made(monkeypatch):
+    always_compiled(monkeypatch)
+    graph = points(3, 4000)
+    assert allocated(lambda: graph.census(n_jobs=1)) < 4000**2 / 4  # a byte per pair would be four times that
+    assert allocated(lambda: graph.neighbours(7)) < 4000 * 8 * 20
+
+
+@pytest.mark.parametrize(("n_users", "d"), [(400, 32), (4, 300)])
+def test_data_are_not_copied_for_estimates(monkeypatch, n_users, d):
+    always_compiled(monkeypatch)
+    users = people(12, [400] * n_users, d, dtype=np.float32)
+    assert allocated(lambda: estimate_users(users, ridge=1.0, n_jobs=1)) < users.rows.Z.nbytes / 4
+
+
+def test_data_are_not_copied_for_eigenvalues(monkeypatch):
+    monkeypatch.setattr(prefkin.spectrum, "STACK_NUMBERS", 2**16)
+    users = people(12, [400] * 400, 16, dtype=np.float32)
+    assert allocated(lambda: least_eigenvalues(users.rows, users.starts)) < users.rows.Z.nbytes / 4
 
 
 # -- loading ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ ACCURACY = 1e-8  # relative, where no decomposition is made; a bound, usually fa
 LANCZOS_STEPS = 100
 KEPT = 4  # trial vectors: eigenvalues close to the smallest do not blur it
 CORRECTIONS = 12
-STACK_NUMBERS = 2**20  # numbers in the matrices that are decomposed in one call
+STACK_NUMBERS = 2**20  # numbers in the matrices that are decomposed in one call, or in the rows they are made of
 
 
 def gram(rows: Rows) -> FloatArray:
@@ -56,7 +56,8 @@ def least_eigenvalues(rows: Rows, starts: IntArray) -> FloatArray:
         return np.array([least_eigenvalue(Rows(*(part[a:b] for part in rows))) for a, b in pairwise(starts)])
     least = np.zeros(len(starts) - 1)
     full = np.flatnonzero(np.diff(starts) >= d)
-    for some in np.array_split(full, max(1, len(full) * d * d // STACK_NUMBERS)):
+    numbers = d * max(len(full) * d, len(rows.Z))
+    for some in np.array_split(full, max(1, numbers // STACK_NUMBERS)):
         matrices = np.empty((len(some), d, d))
         if len(some):
             begin, end = starts[some[0]], starts[some[-1] + 1]
