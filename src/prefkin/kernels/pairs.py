@@ -34,6 +34,7 @@ def connect_tile(
     """
     filled = 0
     height, m = products.shape
+    crowded = False
     nothing, margin = np.float32(0), np.float32(1e-6)
     for i in range(height):
         u = top + i
@@ -43,12 +44,13 @@ def connect_tile(
         codes, others = code[at:], other_code[at:]
         degrees, keys, other_keys = degree[at:], key[at:], other_key[at:]
         s, r, t, b = square[u], reach[u], take[u], blur[u]
-        near = np.int32(0)
-        for j in range(m - begin):  # could any be an edge, in either direction? In most graphs few can
-            wide = max(max(r - takes[j], reaches[j] - t), nothing)
-            size = s + squares[j]
-            edge = size + product[j] < wide * (wide + wide * margin + b + blurs[j]) + slack * size
-            near = np.int32(near + edge)  # else numba adds in 64 bits, half as many at a time
+        near = np.int32(crowded)
+        if not crowded:
+            for j in range(m - begin):  # could any be an edge, in either direction? In most graphs few can
+                wide = max(max(r - takes[j], reaches[j] - t), nothing)
+                size = s + squares[j]
+                edge = size + product[j] < wide * (wide + wide * margin + b + blurs[j]) + slack * size
+                near = np.int32(near + edge)  # else numba adds in 64 bits, half as many at a time
         if near == 0:
             continue
         found, mine, other, unsure = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
@@ -69,6 +71,7 @@ def connect_tile(
             degrees[j] = np.int32(degrees[j] + heard)
             keys[j] = np.int32(keys[j] + np.int32(heard * c))
             other_keys[j] = np.int32(other_keys[j] + np.int32(heard * o))
+        crowded = bool(found > 0)  # then the next row probably has edges too: no need to ask first
         degree[u] += found
         key[u] += mine
         other_key[u] += other
