@@ -62,8 +62,12 @@ def census_by_tiles(
     take: FloatArray,
     exact: Callable[[IntArray, IntArray], BoolArray],
     n_jobs: int | None = None,
+    mutual: bool = False,
 ) -> Census:
-    """u is joined to v when ‖θ_u − θ_v‖ < reach_u − take_v; `exact(u, v)` decides pairs in doubt."""
+    """u is joined to v when ‖θ_u − θ_v‖ < reach_u − take_v; `exact(u, v)` decides pairs in doubt.
+
+    `mutual`: reach_u + take_u is the same for everybody, so that edges go both ways.
+    """
     n_users = len(theta)
     members = np.flatnonzero(np.isfinite(take))  # a user about whom nothing is known has no neighbours
     if len(members) == 0:
@@ -88,7 +92,7 @@ def census_by_tiles(
         counted = np.zeros_like(totals)
         doubtful = np.empty((TILE * TILE, 2), dtype=np.int32)
         found, tested = [], 0
-        bounds = wide, narrow, blur, np.float32(SLACK)
+        bounds = wide, narrow, blur, np.float32(SLACK), mutual
         rows = slice(edges[at], edges[at + 1])
         for column in range(at, len(edges) - 1):
             columns = slice(edges[column], edges[column + 1])

@@ -76,7 +76,8 @@ class Graph:
             else:
                 take = np.where(self.enough, self.alpha * self.radius, np.inf)
                 reach = self.gamma - self.alpha * self.radius
-                counted = census_by_tiles(kernels, self.theta, reach, take, self._joined, n_jobs)
+                mutual = bool((self.gamma == self.gamma[0]).all())
+                counted = census_by_tiles(kernels, self.theta, reach, take, self._joined, n_jobs, mutual)
             self.__dict__["_census"] = counted
         return counted
 

@@ -19,6 +19,7 @@ def connect_tile(
     take: Any,
     blur: Any,
     slack: Any,
+    mutual: bool,
     code: Any,
     other_code: Any,
     degree: Any,
@@ -29,8 +30,9 @@ def connect_tile(
     """Edges between the users from `top` and those from `left` on, given −2 θθᵀ of the two in float32.
 
     u is joined to v when ‖θ_u − θ_v‖² < (reach_u − take_v)². Both directions are counted, in `degree` and in two keys
-    that sum the codes of the neighbours. Pairs whose two sides are within their rounding errors, slack · (‖θ_u‖² +
-    ‖θ_v‖²) and (blur_u + blur_v) (reach_u − take_v), are left out and listed in `doubtful`, whose fill is returned.
+    that sum the codes of the neighbours; where thresholds make them `mutual`, one test does for both. Pairs whose two
+    sides are within their rounding errors, slack · (‖θ_u‖² + ‖θ_v‖²) and (blur_u + blur_v) (reach_u − take_v), are left
+    out and listed in `doubtful`, whose fill is returned.
     """
     filled = 0
     height, m = products.shape
@@ -55,22 +57,39 @@ def connect_tile(
             continue
         found, mine, other, unsure = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
         c, o = code[u], other_code[u]
-        for j in range(m - begin):
-            size = s + squares[j]
-            distance = size + product[j]
-            out, back = max(r - takes[j], nothing), max(reaches[j] - t, nothing)
-            error = slack * size + max(out, back) * (b + blurs[j] + margin * max(out, back))
-            out *= out
-            back *= back
-            sure = (abs(distance - out) > error) & (abs(distance - back) > error)
-            joined, heard = np.int32(sure & (distance < out)), np.int32(sure & (distance < back))
-            unsure = np.int32(unsure + np.int32(not sure))
-            found = np.int32(found + joined)
-            mine = np.int32(mine + np.int32(joined * codes[j]))
-            other = np.int32(other + np.int32(joined * others[j]))
-            degrees[j] = np.int32(degrees[j] + heard)
-            keys[j] = np.int32(keys[j] + np.int32(heard * c))
-            other_keys[j] = np.int32(other_keys[j] + np.int32(heard * o))
+        if mutual:
+            for j in range(m - begin):
+                size = s + squares[j]
+                distance = size + product[j]
+                out = max(r - takes[j], nothing)
+                error = slack * size + out * (b + blurs[j] + margin * out)
+                apart = distance - out * out
+                sure = abs(apart) > error
+                joined = np.int32(sure & (apart < nothing))
+                unsure = np.int32(unsure + np.int32(not sure))
+                found = np.int32(found + joined)
+                mine = np.int32(mine + np.int32(joined * codes[j]))
+                other = np.int32(other + np.int32(joined * others[j]))
+                degrees[j] = np.int32(degrees[j] + joined)
+                keys[j] = np.int32(keys[j] + np.int32(joined * c))
+                other_keys[j] = np.int32(other_keys[j] + np.int32(joined * o))
+        else:
+            for j in range(m - begin):
+                size = s + squares[j]
+                distance = size + product[j]
+                out, back = max(r - takes[j], nothing), max(reaches[j] - t, nothing)
+                error = slack * size + max(out, back) * (b + blurs[j] + margin * max(out, back))
+                out *= out
+                back *= back
+                sure = (abs(distance - out) > error) & (abs(distance - back) > error)
+                joined, heard = np.int32(sure & (distance < out)), np.int32(sure & (distance < back))
+                unsure = np.int32(unsure + np.int32(not sure))
+                found = np.int32(found + joined)
+                mine = np.int32(mine + np.int32(joined * codes[j]))
+                other = np.int32(other + np.int32(joined * others[j]))
+                degrees[j] = np.int32(degrees[j] + heard)
+                keys[j] = np.int32(keys[j] + np.int32(heard * c))
+                other_keys[j] = np.int32(other_keys[j] + np.int32(heard * o))
         crowded = bool(found > 0)  # then the next row probably has edges too: no need to ask first
         degree[u] += found
         key[u] += mine
@@ -79,7 +98,8 @@ def connect_tile(
             for j in range(m - begin):
                 size = s + squares[j]
                 distance = size + product[j]
-                out, back = max(r - takes[j], nothing), max(reaches[j] - t, nothing)
+                out = max(r - takes[j], nothing)
+                back = out if mutual else max(reaches[j] - t, nothing)
                 error = slack * size + max(out, back) * (b + blurs[j] + margin * max(out, back))
                 if not ((abs(distance - out * out) > error) & (abs(distance - back * back) > error)):
                     doubtful[filled, 0], doubtful[filled, 1] = u, at + j
