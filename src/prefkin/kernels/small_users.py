@@ -287,7 +287,7 @@ def descend(
         n = 0
         for k in range(pointer[s], pointer[s + 1]):
             n += last[k] - first[k]
-        width = min((n + 15) // 16 * 16, TILE)
+        width = min((n + 7) // 8 * 8, TILE)
         count = (n + width - 1) // width if n else 0
         padded = width * count
         # rows into tiles, each mirrored so that its answer was "the first one": the loss is log(1 + exp(−margin))
