@@ -54,23 +54,26 @@ CLEAR = 14.0  # log odds beyond which a block needs no exact look
 def find_blocks(data: Signed, cloud: Blocks, like: Blocks | None = None) -> Blocks:
     """The best mixture found from several starts; its evidence tells whether it beats the cloud.
 
-    With `like`, blocks of the same users found in other units of features, their seats are the only start.
+    With `like`, blocks of the same users found in other units of features, their seats are the only start. A start that
+    leads at once to seats that another one ended with is not followed.
     """
     if like is None:
         each = np.arange(len(data))
         starts = [(start, each) for start in (STARTS if data.dim < LARGE else STARTS[:1])]
     else:
         starts = [(like.prior.within / like.prior.alone, _seats(like.share))]
-    found = max((_from_start(data, cloud, *start) for start in starts), key=lambda blocks: blocks.evidence)
+    spread, found = cloud.prior.within, list[Blocks]()
+    for start, seats in starts:
+        prior = Prior(cloud.centres.mean[0], start * spread, (1.0 - start) * spread, cloud.prior.top)
+        merged = _merge(cloud.users, prior, seats)
+        if not any(_same_partition(merged, _seats(blocks.share)) for blocks in found):
+            found.append(_from_start(data, cloud, prior, merged))
     cloud.users.held.clear()
-    return found
+    return max(found, key=lambda blocks: blocks.evidence)
 
 
-def _from_start(data: Signed, cloud: Blocks, start: float, seats: IntArray) -> Blocks:
-    users, sites = cloud.users, cloud.sites
-    spread = cloud.prior.within
-    prior = Prior(cloud.centres.mean[0], start * spread, (1.0 - start) * spread, cloud.prior.top)
-    seats = _merge(users, prior, seats)
+def _from_start(data: Signed, cloud: Blocks, prior: Prior, seats: IntArray) -> Blocks:
+    users, sites, spread = cloud.users, cloud.sites, cloud.prior.within
     thin = len(data.X) < VERY_THIN * len(data) * data.dim
     rounds, passes, moves = (ROUNDS, (True, False), 6) if data.dim < LARGE else (ROUNDS - 1, (True,), 3)
     for turn in range(rounds):
@@ -383,6 +386,12 @@ def _seats(share: FloatArray) -> IntArray:
     lone = seat == share.shape[1]
     seat[lone] = share.shape[1] + np.arange(lone.sum())
     return np.unique(seat, return_inverse=True)[1]
+
+
+def _same_partition(one: IntArray, other: IntArray) -> bool:
+    """Do both put the same users together, whatever the sets are called?"""
+    n_pairs = len(np.unique(np.column_stack([one, other]), axis=0))
+    return n_pairs == one.max() + 1 == other.max() + 1
 
 
 def _as_share(seats: IntArray) -> FloatArray:

@@ -18,7 +18,7 @@ ACCURACY = 1e-8  # relative, where no decomposition is made; a bound, usually fa
 LANCZOS_STEPS = 100
 KEPT = 4  # trial vectors: eigenvalues close to the smallest do not blur it
 CORRECTIONS = 12
-STACK_NUMBERS = 2**20  # numbers in the matrices that are decomposed in one call, or in the rows they are made of
+STACK_NUMBERS = 2**21  # numbers in the matrices that are decomposed in one call, or in the rows they are made of
 
 
 def gram(rows: Rows) -> FloatArray:
