@@ -120,10 +120,10 @@ def joint_evidence(
             pivots = _pivots(_bordered(base.A[k] + few[:, None, None] * other.A[u], b, corner, between))
         else:
 
-            def one(i: int, k: IntArray = k, u: IntArray = u, few: FloatArray = few, b: FloatArray = b) -> FloatArray:
+            def one(i: int, k: Any = k, u: Any = u, few: Any = few, b: Any = b, corner: Any = corner) -> FloatArray:
                 both = few[i] * other.A[u[i]]
                 both += base.A[k[i]]
-                return _bordered(both, b[i], 1.0 + b[i] @ b[i], between)
+                return _bordered(both, b[i], corner[i], between)
 
             pivots = _each_pivots(one, len(b), d + 1)
         found[piece] = _evidence(pivots, corner, m0, between)

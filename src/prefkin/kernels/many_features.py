@@ -75,11 +75,9 @@ def _advance_light(
     part: Any,
     out: Any,
 ) -> None:
-    """`_advance` on float32 rows and a float32 vector, eight rows at a time.
+    """`_advance` on float32 rows and a float32 vector, eight rows at a time; `part` is room for d numbers.
 
     Sums of more than `FLUSHED` rows are float64.
-
-    `part` is room for d numbers.
     """
     n, d = light.shape
     done = n // 8 * 8
@@ -173,8 +171,8 @@ def newton_cg(
     """One estimate with many features, by Newton's method with conjugate gradients inside.
 
     `light` is Z in float32, `squares` and `zero` are from `note_rows`. `light` serves until the gradient is below the
-    tolerance; then the gradient is taken on Z itself, and further steps use Z where that says so. Products with the
-    Hessian, of which there are most, only choose directions and are float32 throughout; every other sum is float64.
+    tolerance; then the gradient is taken on Z itself, in float64, and further steps use Z where that says so. Products
+    with the Hessian, of which there are most, only choose directions and are float32 throughout.
     `theta` holds the start and receives the estimate; `work` the Newton steps, passes over `light`, passes over Z, and
     whether the tolerance of `descend` was reached.
     """

@@ -243,7 +243,7 @@ def _add_gradient(
         margin[i] *= 2.0 * sides[i] - 1.0
     answer_slopes(margin, weights[first:last], pull, slope, n)
     for i in range(n):
-        slope[i] = 2.0 * sides[i] - 1.0
+        slope[i] = 2.0 * sides[i] - 1.0  # nobody needs the slopes: their room takes the sides
     add_rows(Z[first:last], slope, pull, out)
 
 
