@@ -14,7 +14,7 @@ import prefkin.compiled
 import prefkin.spectrum
 from prefkin import Candidates, Comparisons, OffC2PL
 from prefkin.active import ActiveSession
-from prefkin.all_pairs import census_by_rows
+from prefkin.all_pairs import census_by_rows, census_by_tiles
 from prefkin.comparisons import Rows, UserRows
 from prefkin.compiled import RELATIVE_GRADIENT, RowSets, fit_compiled
 from prefkin.errors import SessionError
@@ -242,12 +242,34 @@ def test_a_pair_exactly_on_the_threshold_is_decided_as_in_its_row(monkeypatch):
 
 
 def test_each_pair_is_tested_once_and_few_twice(monkeypatch, rng):
-    graph = Graph(
-        rng.standard_normal((1024, 8)), rng.uniform(1, 1.1, 1024), np.full(1024, 5.0), 1.0, np.ones(1024, bool)
-    )
+    graph = Graph(rng.standard_normal((768, 8)), rng.uniform(1, 1.1, 768), np.full(768, 5.0), 1.0, np.ones(768, bool))
     counted = counted_by_tiles(graph, monkeypatch)
-    assert counted.tested == 3 * 512 * 512  # two tiles with themselves, and one with the other
-    assert counted.exact < 1024 * 1024 / 2 / 1000
+    assert counted.tested == 3 * 384 * 384  # two tiles with themselves, and one with the other
+    assert counted.exact < 768 * 768 / 1000
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 500),
+    scale=st.sampled_from([1e-30, 1e-6, 1.0, 1e25]),
+    far=st.sampled_from([1.0, 1e3, 1e9, 1e25]),
+    mutual=st.booleans(),
+)
+def test_edges_do_not_depend_on_units_or_on_a_few_far_away(seed, scale, far, mutual):
+    rng = np.random.default_rng(seed)
+    theta = rng.standard_normal((60, 2)).round(1)
+    radius = rng.uniform(0.1, 0.5, 60).round(1)
+    theta[:2] *= far
+    radius[2:4] *= far
+    gamma = np.full(60, 1.9) if mutual else rng.uniform(0.5, 3.0, 60).round(1)
+    graph = Graph(scale * theta, scale * radius, scale * gamma, 1.0, np.ones(60, dtype=bool))
+    take = graph.alpha * graph.radius
+    fast = census_by_tiles(kernels, graph.theta, graph.gamma - take, take, graph._joined, 1, mutual)
+    slow = census_by_rows(graph.connected, 60)
+    assert np.array_equal(fast.degree, slow.degree)
+    assert np.array_equal(fast.key, slow.key)
+    if far == 1.0:
+        assert fast.exact < 60 * 60 / 5
 
 
 def test_the_graph_does_not_depend_on_threads(monkeypatch):

@@ -18,8 +18,9 @@ from prefkin.progress import for_each
 
 __all__ = ["Census", "census_by_rows", "census_by_tiles", "nearest_pair", "user_codes"]
 
-TILE = 512  # users: a tile of products stays in the second cache
+TILE = 384  # users: a tile of products stays in the second cache, its rows in different sets of it
 SLACK = 4e-6  # relative error allowed to float32 distances; nearer pairs are tested exactly
+SAMPLE, ANCHORS = 512, 16  # users looked at, and taken, to put those alike beside each other
 PAIRS_AT_ONCE = 2**16  # tested exactly in one call
 
 
@@ -72,36 +73,32 @@ def census_by_tiles(
     members = np.flatnonzero(np.isfinite(take))  # a user about whom nothing is known has no neighbours
     if len(members) == 0:
         return Census(np.ones(n_users, dtype=np.intp), _joined(*user_codes(n_users)), 0, 0)
-    points = (theta[members] - theta[members].mean(axis=0)).astype(np.float32)
-    square = np.einsum("ij,ij->i", points, points)
-    doubled = np.float32(-2.0) * points
-    # float32 keeps differences of radii best when their common part is gone; an infinite threshold becomes a far one
-    middle = np.median(take[members])
-    narrow = take[members] - middle
-    beyond = narrow.max() + 3.0 * float(np.sqrt(square.max())) + 1.0
-    wide = np.minimum(reach[members] - middle, beyond)
-    blur = (4e-7 * (np.abs(wide) + np.abs(narrow))).astype(np.float32)
-    wide, narrow = wide.astype(np.float32), narrow.astype(np.float32)
+    members = members[_alike_beside(theta, members)]
+    tiles = _Tiles.of(theta[members], reach[members], take[members])
     codes = [code[members] for code in user_codes(n_users)]
     edges = np.append(np.arange(0, len(members), TILE), len(members))
     totals, lock = np.zeros((3, len(members)), dtype=np.int32), Lock()
     doubts: list[Any] = []
 
     def band(at: int) -> int:
-        """Tile number `at` against the tiles from `at` on: pairs tested."""
+        """The users of tile number `at` against all, or against those from that tile on: pairs tested."""
         counted = np.zeros_like(totals)
         doubtful = np.empty((TILE * TILE, 2), dtype=np.int32)
+        room = np.empty(TILE * TILE, dtype=np.float32)
         found, tested = [], 0
-        bounds = wide, narrow, blur, np.float32(SLACK), mutual
         rows = slice(edges[at], edges[at + 1])
-        for column in range(at, len(edges) - 1):
+        for column in range(at if mutual else 0, len(edges) - 1):
             columns = slice(edges[column], edges[column + 1])
-            products = doubled[rows] @ points[columns].T
+            shape = rows.stop - rows.start, columns.stop - columns.start
+            excess = np.matmul(tiles.ask[rows], tiles.give[columns].T, out=room[: shape[0] * shape[1]].reshape(shape))
+            both = mutual and column > at
             filled = kernels.connect_tile(
-                products, rows.start, columns.start, square, *bounds, *codes, *counted, doubtful
+                excess, rows.start, columns.start, *tiles.bounds, both, *codes, *counted, doubtful
             )
-            tested += products.size
+            tested += excess.size
             found.append(doubtful[:filled].copy())
+            if both:
+                found.append(found[-1][:, ::-1])
         with lock:
             np.add(totals, counted, out=totals)
             doubts.extend(found)
@@ -109,7 +106,6 @@ def census_by_tiles(
 
     tested = sum(for_each(band, range(len(edges) - 1), label="graph", n_jobs=n_jobs))
     pairs = np.concatenate(doubts)
-    pairs = np.concatenate([pairs, pairs[:, ::-1]])  # both directions
     for some in np.array_split(pairs, len(pairs) // PAIRS_AT_ONCE + 1):
         joined = some[exact(members[some[:, 0]], members[some[:, 1]])]
         one_each = np.ones(len(joined), dtype=np.int32)
@@ -119,7 +115,52 @@ def census_by_tiles(
     degree[members] += totals[0]
     one[members] += totals[1]
     other[members] += totals[2]
-    return Census(degree, _joined(one, other), tested, len(pairs) // 2)
+    return Census(degree, _joined(one, other), tested, len(pairs))
+
+
+def _alike_beside(theta: FloatArray, members: IntArray) -> IntArray:
+    """An order that puts users near the same of a few far-apart ones together: then most tiles hold no edge at all."""
+    some = theta[members[:: -(-len(members) // SAMPLE)]]
+    anchors, apart = some[:1], np.full(len(some), np.inf)
+    for _ in range(ANCHORS - 1):
+        apart = np.minimum(apart, ((some - anchors[-1]) ** 2).sum(axis=1))
+        anchors = np.vstack([anchors, some[np.argmax(apart)]])
+    nearest = np.argmax(theta @ anchors.T - 0.5 * (anchors**2).sum(axis=1), axis=1)[members]
+    return np.argsort(nearest, kind="stable")
+
+
+class _Tiles(NamedTuple):
+    """The connection test as one float32 product and one comparison.
+
+    (reach_u − take_v)² − ‖θ_u − θ_v‖² = reach_u² − ‖θ_u‖² + (2θ_u, −2 reach_u, 1) · (θ_v, take_v, take_v² − ‖θ_v‖²).
+    """
+
+    ask: FloatArray  # (U, d + 2) the first factor
+    give: FloatArray  # (U, d + 2) the second, made larger by the error a product with it may have
+    bounds: tuple[FloatArray, ...]  # below the first no edge; above the second and twice the third an edge; reach; take
+
+    @classmethod
+    def of(cls, theta: FloatArray, reach: FloatArray, take: FloatArray) -> _Tiles:
+        points = theta - theta.mean(axis=0)
+        square = np.einsum("ij,ij->i", points, points)
+        # float32 keeps differences best when the common part of the radii is gone and what decides nothing is cut off:
+        # who takes more than anyone reaches, who reaches less than anyone takes, who reaches everybody
+        farthest = take.max() + 3.0 * float(np.sqrt(square.max())) + 1.0
+        wide = np.clip(reach, take.min(), farthest)
+        narrow = np.minimum(take, wide.max())
+        middle = np.median(narrow)
+        wide, narrow = wide - middle, narrow - middle
+        unit = np.sqrt(max(square.max(), (wide**2).max(), (narrow**2).max())) or 1.0
+        square, wide, narrow = square / unit**2, wide / unit, narrow / unit
+        error = SLACK * (square + wide**2 + narrow**2) + 1e-35  # what is smaller, float32 may lose
+        floor = square - wide**2
+        ask, give = np.empty((2, len(points), points.shape[1] + 2), dtype=np.float32)
+        np.multiply(points, 1.0 / unit, out=give[:, :-2], casting="same_kind")
+        np.multiply(give[:, :-2], 2.0, out=ask[:, :-2])
+        ask[:, -2], ask[:, -1] = -2.0 * wide, 1.0
+        give[:, -2], give[:, -1] = narrow, narrow**2 - square + error
+        bounds = (floor - error, floor + error, 2.0 * error, wide, narrow)
+        return cls(ask, give, tuple(each.astype(np.float32) for each in bounds))
 
 
 def nearest_pair(theta: FloatArray, extra: FloatArray) -> tuple[int, int] | None:
