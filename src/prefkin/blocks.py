@@ -19,7 +19,7 @@ from scipy.linalg import get_lapack_funcs
 
 from prefkin.comparisons import FloatArray, IntArray
 from prefkin.progress import for_each
-from prefkin.quadratics import STACKED_UP_TO, Quadratic, Quadratics, Signed, Sites, refine
+from prefkin.quadratics import STACKED_UP_TO, ByDirections, Quadratic, Quadratics, Signed, Sites, mirrored, refine
 
 __all__ = [
     "Blocks",
@@ -176,8 +176,7 @@ def inverse(matrices: FloatArray) -> FloatArray:
     potrf, potri = get_lapack_funcs(("potrf", "potri"), (matrices,))
 
     def one(matrix: FloatArray) -> FloatArray:
-        half, _ = potri(potrf(matrix, lower=True, clean=True)[0], lower=True, overwrite_c=True)
-        return half + np.tril(half, -1).T
+        return mirrored(potri(potrf(matrix.T, lower=True, clean=False)[0], lower=True, overwrite_c=True)[0])
 
     return np.array(for_each(one, list(matrices), label="inverses"), dtype=matrices.dtype).reshape(matrices.shape)
 
@@ -226,25 +225,24 @@ class Person:
 
     def variance(self, rows: FloatArray) -> FloatArray:
         """rowᵀ C row for each row."""
-        total, along = np.zeros(len(rows)), self.quadratic.along(rows)
+        total = np.zeros(len(rows))
         for weight, variance, mean, doubt in self.parts:
-            part = self.quadratic.own_variance(rows, variance, along)
+            through = self.quadratic.keep(rows, variance)
+            part = np.maximum(variance * np.einsum("ij,ij->i", rows, through), 0.0)
             if len(self.parts) > 1:
                 part += (rows @ (mean - self.mean)) ** 2
             if doubt is not None:
-                through = self.quadratic.keep(rows, variance, along)
                 part += np.einsum("ij,ij->i", through @ doubt, through)
             total += weight * part
         return total
 
     def covariance(self) -> FloatArray:
         """C, shape (d, d)."""
-        V, d = self.quadratic.V.astype(np.float64), self.quadratic.V.shape[1]
+        d = len(self.prior.m0)
         C = np.zeros((d, d))
         for weight, variance, mean, doubt in self.parts:
-            own = variance * (np.eye(d) - (V.T * (1.0 - self.quadratic.shrink(variance))) @ V)
             off = mean - self.mean
-            C += weight * (own + np.outer(off, off))
+            C += weight * (variance * self.quadratic.keep(np.eye(d), variance) + np.outer(off, off))
             if doubt is not None:
                 C += weight * self.quadratic.keep(self.quadratic.keep(doubt, variance).T, variance)
         return (C + C.T) / 2.0
@@ -316,6 +314,7 @@ def covariances(blocks: Blocks) -> FloatArray:
     users, d = blocks.users, len(blocks.prior.m0)
     if d > STACKED_UP_TO:
         return np.array([blocks.person(u).covariance() for u in range(len(blocks))])
+    assert isinstance(users, ByDirections)
     V, h = users.V.reshape(-1, d, d), users.h.reshape(-1, d)
     alone = blocks.weights[:, -1] > 0.5
     variance = np.where(alone, blocks.prior.alone, blocks.prior.within)[:, None]
@@ -329,6 +328,7 @@ def covariances(blocks: Blocks) -> FloatArray:
 
 def solved(users: Quadratics, sites: Sites, share: FloatArray, prior: Prior, evidence: float = -np.inf) -> Blocks:
     """Blocks with these seats."""
+    users.expect(prior.within)
     return seated(users, sites, share, prior, Centres.of(block_sums(users, prior.within, share), prior), evidence)
 
 

@@ -52,7 +52,7 @@ def fit_cloud(data: Signed, rounds: int = 16, start: Prior | None = None) -> Blo
     pace, growth, size, mean, drift = STEP, 0.0, 0.0, np.zeros((1, 1)), np.zeros((1, 1))
     for turn in range(rounds):
         users, at = expand(data, sites), np.log([tau, top])
-        if start is None or turn >= rounds - 2:
+        if start is None or turn == rounds - 1:
             tau, top = _cloud_scales(users, tau, top, 2.5 if turn < 3 and start is None else 1.5)
         cloud = solved(users, sites, everybody, Prior(nothing, tau, top, top))
         last_drift, drift, mean = drift, cloud.mean - mean, cloud.mean
@@ -99,6 +99,7 @@ def _cloud_scales(users: Quadratics, tau: float, top: float, reach: float) -> tu
         return float(set_evidence(block_sums(users, tau, everybody), nothing, top)[0])
 
     tau = climb(lambda value: evidence(value, top), tau, reach)
+    users.expect(tau)
     sums = block_sums(users, tau, everybody)
     return tau, climb(lambda value: float(set_evidence(sums, nothing, value)[0]), top, 2.5)
 

@@ -382,8 +382,7 @@ class PrefKin(PreferenceModel):
         """What own answers, and everybody's, leave of the covariance before any answer, in scaled features."""
         u, blocks = self.position(user), self._fitted.blocks
         prior = blocks.prior.alone  # of somebody about whom, and about whose group, nothing is known
-        q = blocks.users.one(u)
-        own = np.eye(self._users.dim) - (q.V.T * (1.0 - q.shrink(prior))) @ q.V
+        own = blocks.users.one(u).keep(np.eye(self._users.dim), prior)
         return own, blocks.person(u).covariance() / prior
 
     # -- acting on it ------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from prefkin.blocks import (
 from prefkin.cloud import FEW, LARGE, LEAST, NEAR, climb, partition_prior
 from prefkin.comparisons import BoolArray, FloatArray, IntArray
 from prefkin.progress import in_one_order
-from prefkin.quadratics import Quadratics, Signed, Sites, expand, per_user_sum
+from prefkin.quadratics import Quadratics, Signed, Sites, expand
 
 __all__ = ["MOST_SEATED", "find_blocks", "place", "settle"]
 
@@ -141,11 +141,8 @@ def _partners(users: Quadratics, sums: Sums, prior: Prior, seats: IntArray) -> B
     if n <= 2 * PARTNERS:
         return np.ones((n, n), dtype=bool)
     middle = np.array([_centre(sums[k], prior) for k in range(n)])
-    at = (users.V @ middle.T.astype(users.V.dtype)).astype(np.float64)
-    shrink = (1.0 / (1.0 + prior.within * users.h))[:, None]
-    fit = per_user_sum(shrink * (users.b[:, None] * at - 0.5 * users.h[:, None] * at**2), users.starts)
     explained = np.zeros((n, n))
-    np.add.at(explained, seats, fit)  # of each set's answers, by each centre
+    np.add.at(explained, seats, users.explained(middle, prior.within))  # of each set's answers, by each centre
     gained = explained - np.diag(explained)[:, None]
     mutual = gained + gained.T
     np.fill_diagonal(mutual, -np.inf)
