@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from prefkin.blocks import Centres, Person, Prior, Sums, block_sums, covariances, set_evidence, solved, user_sums
 from prefkin.cloud import fit_cloud
-from prefkin.quadratics import Quadratics, Signed, Sites, expand, refine
+from prefkin.progress import threads
+from prefkin.quadratics import ByDirections, Signed, Sites, expand, refine
+from prefkin.quadratics.matrices import ByMatrices
 from prefkin.seating import _assign, _bounds, _merge, _stretch, find_blocks, place, settle
 from tests.oracles import gaussian
 
@@ -27,15 +29,19 @@ def stacked(parts):
     return Signed(np.concatenate(parts), np.ones(starts[-1]), starts)
 
 
-def users_of(data, sites):
-    users = expand(data, sites)
+def users_of(data, sites, form=ByDirections):
+    users = form.of(data, sites)
     return users, [gaussian.dense(users.one(u)) for u in range(len(users))]
 
 
-@given(seed=st.integers(0, 500), variance=st.sampled_from([1e-4, 0.1, 3.0]))
-def test_users_integrals_are_those_of_dense_matrices(seed, variance):
+@given(
+    seed=st.integers(0, 500),
+    variance=st.sampled_from([1e-4, 0.1, 3.0]),
+    form=st.sampled_from([ByDirections, ByMatrices]),
+)
+def test_users_integrals_are_those_of_dense_matrices(seed, variance, form):
     rng, data, sites = some_users(seed)
-    users, parts = users_of(data, sites)
+    users, parts = users_of(data, sites, form)
     m, prior, rows = rng.standard_normal(3), variance * np.eye(3), rng.standard_normal((4, 3))
     share = np.array([0.0, 0.5, 1.0])
     means = users.posterior_means(np.outer(share, m), variance, share)
@@ -46,9 +52,8 @@ def test_users_integrals_are_those_of_dense_matrices(seed, variance):
         mean, C = gaussian.posterior(H, c, m, prior)
         assert np.allclose(q.posterior_mean(m, variance), mean, atol=1e-9)
         assert np.allclose(means[u], share[u] * mean, atol=1e-9)
-        assert np.allclose(
-            q.own_variance(rows, variance, q.along(rows)), np.einsum("ij,jk,ik->i", rows, C, rows), atol=1e-9
-        )
+        assert np.allclose(variance * q.keep(np.eye(3), variance), C, atol=1e-9)
+        assert np.allclose(q.shrink(variance).sum() + 3 - len(q.shrink(variance)), np.trace(C) / variance)
         G = np.linalg.inv(np.eye(3) + variance * H)
         assert np.allclose(q.keep(rows, variance), rows @ G.T, atol=1e-9)
         assert np.allclose(A[u], H @ G, atol=1e-9)
@@ -56,11 +61,56 @@ def test_users_integrals_are_those_of_dense_matrices(seed, variance):
     shares = np.column_stack([share, 1.0 - share])
     expected = block_sums(users, variance, shares)
     assert np.allclose(expected.A, np.einsum("uk,uij->kij", shares, A), atol=1e-9)
+    before = users.evidences(m, variance)
     users.hold(variance)
     held = block_sums(users, variance, shares)
     assert variance in users.held
     assert np.allclose(held.A, expected.A, atol=1e-9)
     assert np.allclose(held.a, expected.a, atol=1e-9)
+    assert np.allclose(users.evidences(m, variance), before, atol=1e-9)
+    assert np.allclose(users.one(1).posterior_mean(m, variance), means[1] / share[1], atol=1e-9)
+    assert np.allclose(users.posterior_means(np.outer(share, m), variance, share), means, atol=1e-9)
+
+
+def test_matrices_keep_their_digits_whatever_the_scale(rng):
+    """In single precision, A by itself would drown in I − G where τ² is small."""
+    X = rng.standard_normal((120, 60))
+    H = X.T @ X / 4.0
+    c = rng.standard_normal(60)
+    users = ByMatrices(H[None].astype(np.float32), c[None], np.zeros(1))
+    for variance in (0.0, 1e-8, 1e-4, 1e-2, 1.0, 100.0):
+        expected = np.linalg.solve(np.eye(60) + variance * H, H)
+        assert np.abs(users.curvatures(variance)[0] - expected).max() < 1e-4 * np.abs(expected).max()
+        assert np.allclose(users.pulls(variance)[0], np.linalg.solve(np.eye(60) + variance * H, c), atol=1e-4)
+
+
+def test_matrices_and_directions_find_the_same_people(rng, monkeypatch):
+    centres = np.repeat(rng.standard_normal((2, 256)) / 8.0, 3, axis=0)
+    X = rng.standard_normal((6, 200, 256)).astype(np.float32)
+    signs = np.sign(np.einsum("unj,uj->un", X, centres) + rng.logistic(size=(6, 200)))
+    data = stacked(list((X * signs[:, :, None]).astype(np.float32)))
+    found = []
+    for full in (0.6, np.inf):
+        monkeypatch.setattr("prefkin.quadratics.expansion.FULL", full)
+        found.append(find_blocks(data, fit_cloud(data)))
+    assert isinstance(found[0].users, ByMatrices)
+    assert isinstance(found[1].users, ByDirections)
+    assert np.array_equal(np.argmax(found[0].weights, axis=1), np.argmax(found[1].weights, axis=1))
+    assert np.allclose(found[0].mean, found[1].mean, atol=2e-3 * np.abs(found[1].mean).max())
+    assert found[0].evidence == pytest.approx(found[1].evidence, abs=0.05)
+
+
+def test_sums_of_matrices_do_not_depend_on_threads_or_on_what_is_held(rng):
+    X = rng.standard_normal((20, 30, 24)).astype(np.float32)
+    data = stacked(list(X))
+    shares, sums = rng.random((20, 2)), []
+    for n_jobs in (1, 3):
+        with threads(n_jobs):
+            users = ByMatrices.of(data, Sites.start(data.weights))
+            sums.append(users.curvatures_of(0.1, shares))
+            users.hold(0.1)
+            sums.append(users.curvatures_of(0.1, shares))
+    assert all(np.array_equal(each, sums[0]) for each in sums)
 
 
 def test_people_who_want_twice_as_much_are_found_to():
@@ -314,7 +364,7 @@ def test_single_precision_with_many_features_changes_little(rng, monkeypatch):
 def test_parts_of_the_users_are_views_of_the_whole(rng):
     users = expand(data := people(rng, 5), Sites.start(data.weights))
     middle, some = users.between(slice(1, 3)), users.some(np.array([1, 2]))
-    assert isinstance(middle, Quadratics)
+    assert isinstance(middle, ByDirections)
     assert np.shares_memory(middle.V, users.V)
     for name in ("V", "h", "b", "const", "starts"):
         assert np.array_equal(getattr(middle, name), getattr(some, name))

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
-from scipy.linalg.lapack import dpotri
+from scipy.linalg.blas import strmm
+from scipy.linalg.lapack import dpotri, dtrtri
 from scipy.special import expit
 
 from prefkin.candidates import Candidates
@@ -30,6 +31,7 @@ __all__ = ["RULES", "Fisher", "Known", "LeastCovered", "Pairs", "QueryRule", "Qu
 
 ROWS_KEPT = 1024  # pairs asked about before M⁻¹ is written out again
 LEADERS = 16  # contexts of two actions scored together
+NEWCOMERS = 256  # contexts scored together for the first time
 ROUGHLY = -1  # a context whose score is a bound only
 ROWS_AT_ONCE = 512  # a context with more actions is searched block by block, in memory linear in its actions
 
@@ -107,14 +109,16 @@ class LeastCovered:
     now: contexts are scored again only while such a bound is the largest. The choice is exact.
 
     M⁻¹ is kept as P − VᵀV, a row of V for each pair asked about. A context of two actions has one score, which is
-    brought up to date by the rows of V since it was last looked at, for several such contexts in one product.
+    brought up to date by the rows of V since it was last looked at, for several such contexts in one product. Until a
+    context leads for the first time, a rough bound of its score stands for it.
     """
 
     reads_answers: ClassVar[bool] = False
 
     def __init__(self, candidates: Candidates, information: FloatArray, rng: np.random.Generator) -> None:  # noqa: ARG002
         self.candidates = candidates
-        self.inverse: FloatArray = _inverse(information)  # P
+        factor = cholesky(information, lower=True)
+        self.inverse: FloatArray = _inverse(factor)  # P
         self.asked: FloatArray = np.empty((0, candidates.dim))  # V, the first rows of the next
         self.room: FloatArray = np.empty((0, candidates.dim))
         self.pending: list[FloatArray] = []  # asked about, and not yet in V
@@ -123,8 +127,10 @@ class LeastCovered:
         self.pair: IntArray = np.zeros((n_contexts, 2), dtype=np.intp)
         self.seen: IntArray = np.full(n_contexts, ROUGHLY)  # pairs asked about when a context was scored
         self.scored = 0  # contexts scored so far: the work done
-        self.heap = list(zip((-self._first_look()).tolist(), range(n_contexts), strict=True))  # by bound, best first
-        heapify(self.heap)
+        self.rough = self._first_look(dtrtri(factor, lower=1)[0])
+        self.waiting: IntArray = np.argsort(-self.rough, kind="stable")  # best first
+        self.looked_at = 0  # so many of those waiting are in the heap
+        self.heap: list[tuple[float, int]] = []  # by bound, best first
 
     def copy(self) -> Self:
         """A rule of its own; only what is never changed is shared."""
@@ -138,7 +144,10 @@ class LeastCovered:
         """Score stale contexts in the order of their bounds until a fresh one leads."""
         self._settle()
         now = self.flushed + len(self.asked)
-        while self.heap:
+        while True:
+            self._let_in(closed, now)
+            if not self.heap:
+                return None
             stale: list[tuple[float, int]] = []
             while self.heap and len(stale) < LEADERS:
                 bound, x = self.heap[0]
@@ -150,11 +159,25 @@ class LeastCovered:
                 stale.append(heappop(self.heap))
                 if self.candidates.sizes[x] != 2:
                     break
-            for score, x in self._scores(stale, closed):
-                self.seen[x] = now
-                if score > 0.0:  # else an action and its copy, or nothing left: never to be asked about
-                    heappush(self.heap, (-score, x))
-        return None
+            self._enter(self._scores(stale, closed), now)
+
+    def _let_in(self, closed: Pairs, now: int) -> None:
+        """Score those waiting whose rough bound is not below the best in the heap, and some more."""
+        while self.looked_at < len(self.waiting):
+            if self.heap and self.rough[self.waiting[self.looked_at]] < -self.heap[0][0]:
+                return
+            some: list[int] = self.waiting[self.looked_at : self.looked_at + NEWCOMERS].tolist()
+            self.looked_at += len(some)
+            two = [(0.0, x) for x in some if self.candidates.sizes[x] == 2]
+            more = [[(0.0, x)] for x in some if self.candidates.sizes[x] != 2]
+            for stale in [two, *more] if two else more:
+                self._enter(self._scores(stale, closed), now)
+
+    def _enter(self, scored: list[tuple[float, int]], now: int) -> None:
+        for score, x in scored:
+            self.seen[x] = now
+            if score > 0.0:  # else an action and its copy, or nothing left: never to be asked about
+                heappush(self.heap, (-score, x))
 
     def heard(self, z: FloatArray) -> None:
         """M ← M + zzᵀ, on its inverse, before the next question."""
@@ -182,18 +205,19 @@ class LeastCovered:
         image: FloatArray = rows @ self.inverse - (rows @ self.asked.T) @ self.asked
         return image
 
-    def _first_look(self) -> FloatArray:
-        """A bound for each context: of two actions from float32 products, with room for their error; else none."""
+    def _first_look(self, root: FloatArray) -> FloatArray:
+        """A bound for each context: of two actions from ‖root z‖² in float32, with room for its error; else none."""
         bound = np.full(len(self.candidates), np.inf)
         two = np.flatnonzero(self.candidates.sizes == 2)
         self.pair[two] = 0, 1
-        light = self.inverse.astype(np.float32)
+        light = np.asfortranarray(root, dtype=np.float32)
         largest = float(np.diag(self.inverse).max())
         for start in range(0, len(two), ROWS_AT_ONCE):
             some = two[start : start + ROWS_AT_ONCE]
             z = self._differences(some).astype(np.float32)
-            score = np.einsum("ij,ij->i", z @ light, z, dtype=np.float64)
-            square = np.einsum("ij,ij->i", z, z, dtype=np.float64)
+            square = np.einsum("ij,ij->i", z, z)
+            z = strmm(1.0, light, z.T, lower=1, overwrite_b=1).T
+            score = np.einsum("ij,ij->i", z, z)
             safe = (score > 1e-25) & np.isfinite(score)  # neither too small nor too large for float32
             bound[some] = np.where(safe, 1.0001 * score + 1e-5 * largest * square, np.inf)
         return bound
@@ -247,7 +271,7 @@ class Fisher:
         """Score contexts at the current estimate."""
         (Z, y, weights), theta, precision = known
         candidates, p = self.candidates, expit(Z @ theta)
-        inverse = _inverse(precision + gram(Rows(Z, y, weights * p * (1.0 - p))))
+        inverse = _inverse(cholesky(precision + gram(Rows(Z, y, weights * p * (1.0 - p))), lower=True))
         bound = self._bounds(inverse, theta)
         done = closed.touched()
         bound[done[candidates.sizes[done] == 2]] = -np.inf  # their only pair
@@ -330,9 +354,9 @@ class Random:
 RULES: dict[str, type[QueryRule]] = {"coverage": LeastCovered, "fisher": Fisher, "posterior": Fisher, "random": Random}
 
 
-def _inverse(matrix: FloatArray) -> FloatArray:
-    """Of a symmetric positive definite matrix."""
-    half, failed = dpotri(cholesky(matrix, lower=True), lower=1, overwrite_c=1)
+def _inverse(factor: FloatArray) -> FloatArray:
+    """Of the symmetric positive definite matrix with this lower Cholesky factor."""
+    half, failed = dpotri(factor, lower=1)
     if failed:
         raise np.linalg.LinAlgError("information matrix is not positive definite")
     whole: FloatArray = half + np.tril(half, -1).T

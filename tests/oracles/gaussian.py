@@ -6,6 +6,8 @@ from scipy.special import expit
 
 def dense(quadratic):
     """H, c, const."""
+    if hasattr(quadratic, "H"):
+        return quadratic.H, quadratic.c, quadratic.const
     return quadratic.V.T @ np.diag(quadratic.h) @ quadratic.V, quadratic.V.T @ quadratic.b, quadratic.const
 
 
