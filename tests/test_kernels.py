@@ -59,6 +59,8 @@ SHAPES = {
     "fewer rows than features": ([3, 8, 20], 40),
     "one feature": ([5, 50], 1),
     "many features": ([250, 40], 210),
+    "side by side": ([30, 1, 0, 64, 9, 12, 16, 17, 33, 8, 40, 2] * 3, 6),
+    "side by side and large": ([5, 50] * 10 + [600], 30),
 }
 
 
@@ -72,7 +74,7 @@ def test_compiled_estimates_are_those_of_numpy(monkeypatch, shape, ridge, dtype)
     always_compiled(monkeypatch)
     fast = estimate_users(users, ridge=ridge)
     assert not np.array_equal(fast, slow)  # the compiled code did run
-    for user in range(len(users)):
+    for user in np.flatnonzero(users.counts):
         assert relative_gradient(users.of(user), fast[user], ridge) <= 1.01 * RELATIVE_GRADIENT
         assert np.abs(fast[user] - slow[user]).max() <= 2e-4 * (1 + np.abs(slow[user]).max())
 
@@ -88,12 +90,54 @@ def test_every_compiled_estimate_keeps_the_tolerance(seed, ill, scale, d):
         assert relative_gradient(users.of(user), theta[user], 1.0) <= 1.01e-6
 
 
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 1000),
+    d=st.integers(1, 40),
+    ill=st.booleans(),
+    scale=st.sampled_from([0.01, 1.0, 30.0]),
+    started=st.booleans(),
+)
+def test_sixteen_at_a_time_are_solved_or_left_to_others(seed, d, ill, scale, started):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 60, size=37)
+    users = people(seed, sizes, d, scale, ill)
+    theta, work = started * rng.standard_normal((37, d)), np.zeros((37, 4), dtype=np.int64)
+    order = rng.permutation(37)
+    arguments = (*users.rows, users.starts[:-1], users.starts[1:], np.arange(38), order, 1.0, 1e-6)
+    kernels.descend_together(*arguments, theta, work)
+    solved = work[:, 3] > 0
+    assert solved.mean() > (0.9 if scale <= 1.0 else 0.3)  # of nearly certain answers from a bad start, fewer
+    for user in np.flatnonzero((sizes > 0) & solved):
+        assert relative_gradient(users.of(user), theta[user], 1.0) <= 1.01e-6
+    assert np.isfinite(theta).all()
+
+
+def test_nobody_depends_on_who_is_beside_them(monkeypatch, rng):
+    always_compiled(monkeypatch)
+    users = people(12, rng.integers(5, 50, size=50), 7)
+    together = estimate_users(users, ridge=1.0)
+    order = rng.permutation(50)[:33]
+    starts = np.concatenate([[0], np.cumsum(np.diff(users.starts)[order])])
+    fewer = estimate_users(UserRows(Rows.join([users.of(u) for u in order]), starts, order), ridge=1.0)
+    assert np.array_equal(fewer, together[order])
+
+
+def test_sets_of_several_stretches_are_fitted_side_by_side(rng):
+    users = people(13, [6, 9, 20, 3, 11, 1, 15], 5)
+    members = [np.union1d(np.flatnonzero(rng.random(7) < 0.4), [u % 7]) for u in range(20)]
+    sets, theta = RowSets.of_users(members, users.starts), np.zeros((20, 5))
+    assert fit_compiled(kernels, users.rows, sets, theta, ridge=1.0, label="", n_jobs=1).all()
+    for found, s in zip(theta, members, strict=True):
+        assert relative_gradient(users.of_many(s), found, 1.0) <= 1.01e-6
+
+
 def test_what_compiled_code_cannot_solve_is_left_to_numpy(monkeypatch):
-    users = people(1, [20, 30], 4)
+    users = people(1, [20, 30] * 10, 4)
     plain(monkeypatch)
     slow = estimate_users(users, ridge=1.0)
     always_compiled(monkeypatch)
-    for kernel in ("descend", "newton_cg"):
+    for kernel in ("descend_together", "descend", "newton_cg"):
         monkeypatch.setattr(kernels, kernel, lambda *arguments: None)  # reaches nothing
     assert np.array_equal(estimate_users(users, ridge=1.0), slow)
 
@@ -133,19 +177,25 @@ def test_what_needs_more_digits_than_float32_has_is_solved_in_float64(monkeypatc
         assert relative_gradient(users.of(user), found[user], 1.0) <= 1.01e-6
 
 
-def test_small_users_take_few_passes_over_their_rows():
-    users = people(3, [200] * 20, 32)
-    theta, work = np.zeros((20, 32)), np.zeros((20, 4), dtype=np.int64)
-    kernels.descend(*users.rows, users.starts[:-1], users.starts[1:], np.arange(21), 0, 20, 1.0, 1e-6, theta, work)
-    steps, passes, _factored, _ = work.T
+@pytest.mark.parametrize("together", [True, False])
+def test_small_users_take_few_passes_over_their_rows(together):
+    def fitted(users):
+        theta, work = np.zeros((20, 32)), np.zeros((20, 4), dtype=np.int64)
+        sets = (*users.rows, users.starts[:-1], users.starts[1:], np.arange(21))
+        if together:
+            kernels.descend_together(*sets, np.arange(20), 1.0, 1e-6, theta, work)
+        else:
+            kernels.descend(*sets, 0, 20, 1.0, 1e-6, theta, work)
+        assert work[:, 3].all()
+        return work.T
+
+    steps, passes, _factored, _ = fitted(people(3, [200] * 20, 32))
     assert (passes == 1 + 2 * steps).all()
-    assert steps.mean() < 25
-    assert steps.max() < 40
-    ill = people(3, [200] * 20, 32, 3.0, ill=True)
-    theta[:] = 0
-    kernels.descend(*ill.rows, ill.starts[:-1], ill.starts[1:], np.arange(21), 0, 20, 1.0, 1e-6, theta, work)
-    assert work[:, 2].any()  # a factorisation was worth it
-    assert work[:, 0].max() < 40  # a hundred and more without
+    assert steps.mean() < (12 if together else 25)
+    assert steps.max() < (20 if together else 40)
+    steps, _, factored, _ = fitted(people(3, [200] * 20, 32, 3.0, ill=True))
+    assert factored.any()  # a factorisation was worth it
+    assert steps.max() < 40  # a hundred and more without
 
 
 def test_many_features_take_few_passes_and_one_over_float64():

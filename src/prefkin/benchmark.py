@@ -225,7 +225,7 @@ def own_estimates(quick: bool, repeats: int) -> Iterator[Figure]:
             return estimate_users(users, ridge=RIDGE, n_jobs=1)
 
         seconds, peak, theta = repeated(ours, repeats)
-        some = np.linspace(0, n_users - 1, min(n_users, 4 if d > 200 else 40)).astype(int)
+        some = np.linspace(0, n_users - 1, min(n_users, 8 if d > 200 else 200)).astype(int)
         names = list(LOOPS) if d <= 200 else ["scikit-learn lbfgs, a loop", "scipy L-BFGS, a loop"]
         yield Figure(
             "own",

@@ -8,7 +8,7 @@ before, so that equal calls give equal results. Without numba everything runs al
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from threading import local
 from typing import Any
@@ -22,6 +22,8 @@ __all__ = ["RELATIVE_GRADIENT", "RowSets", "compiled_kernels", "fit_compiled", "
 
 WORTH_LOADING = 3.0  # seconds of plain numpy
 RELATIVE_GRADIENT = 1e-6  # compiled estimates: max|gradient| is at most this times max|gradient at 0|
+TOGETHER = 16  # sets fitted side by side, if there are as many with at most so many features and numbers:
+TOGETHER_FEATURES, TOGETHER_NUMBERS = 64, 2**14
 TILED_FEATURES = 192  # more features than this: conjugate gradients inside Newton's method
 TILED_NUMBERS = 2**23  # likewise for sets of more numbers than this (64 MB), which are not copied
 CHUNK_NUMBERS = 2**20  # numbers in the rows of sets that are handed to one thread at a time
@@ -117,11 +119,27 @@ def fit_compiled(
     work = np.zeros((len(sets), 4), dtype=np.int64)
     numbers = sizes * d
     tiled = (d <= TILED_FEATURES) & (numbers <= TILED_NUMBERS)
-    # sets in order, in chunks of about equal work; a set that is not tiled is a chunk of its own
-    chunk = np.cumsum(np.where(tiled, numbers, CHUNK_NUMBERS)) // CHUNK_NUMBERS
-    ends = np.concatenate([np.flatnonzero((np.diff(chunk) != 0) | (np.diff(tiled) != 0)) + 1, [len(sets)]])
-    begins = np.concatenate([[0], ends[:-1]])
+    small = (d <= TOGETHER_FEATURES) & (numbers <= TOGETHER_NUMBERS)
+    if small.sum() < TOGETHER:
+        small[:] = False
     own = local()
+
+    def side_by_side(some: IntArray) -> None:
+        kernels.descend_together(
+            Z, y, weights, sets.first, sets.last, sets.pointer, some, ridge, RELATIVE_GRADIENT, theta, work
+        )
+        for s in some.tolist():
+            if not work[s, 3]:
+                alone(s, s + 1)
+
+    def alone(begin: int, end: int) -> None:
+        if tiled[begin]:
+            kernels.descend(
+                Z, y, weights, sets.first, sets.last, sets.pointer, begin, end, ridge, RELATIVE_GRADIENT, theta, work
+            )
+        for s in range(begin, end):  # many features, or more digits needed than float32 has
+            if not work[s, 3]:
+                one(s)
 
     def one(s: int) -> None:
         table, answers, scale = sets.rows(rows, s)
@@ -136,16 +154,30 @@ def fit_compiled(
         kernels.note_rows(light, side, scale, squares, zero)
         kernels.newton_cg(table, light, side, scale, squares, zero, ridge, RELATIVE_GRADIENT, theta[s], work[s])
 
-    def some(at: int) -> None:
-        begin, end = int(begins[at]), int(ends[at])
-        if tiled[begin]:
-            kernels.descend(
-                Z, y, weights, sets.first, sets.last, sets.pointer, begin, end, ridge, RELATIVE_GRADIENT, theta, work
-            )
-        for s in range(begin, end):  # many features, or more digits needed than float32 has
-            if not work[s, 3]:
-                one(s)
-
-    for_each(some, range(len(ends)), label=label, n_jobs=n_jobs)
+    jobs = [partial(side_by_side, some) for some in _crowds(sizes, small, d)]
+    jobs += [partial(alone, begin, end) for begin, end in _stretches(np.where(tiled, numbers, CHUNK_NUMBERS), ~small)]
+    for_each(lambda job: job(), jobs, label=label, n_jobs=n_jobs)
     reached: BoolArray = work[:, 3] > 0
     return reached
+
+
+def _crowds(sizes: IntArray, small: BoolArray, d: int) -> list[IntArray]:
+    """The small sets in the order of their sizes, so that those side by side have about as many rows; in chunks."""
+    order = np.flatnonzero(small)
+    order = order[np.argsort(sizes[order], kind="stable")]
+    crowd = np.arange(len(order)) // TOGETHER
+    chunk = np.cumsum(sizes[order] * d + 1)[crowd * TOGETHER] // CHUNK_NUMBERS
+    return np.split(order, np.flatnonzero(np.diff(chunk)) + 1) if len(order) else []
+
+
+def _stretches(cost: IntArray, chosen: BoolArray) -> list[tuple[int, int]]:
+    """Begin and end of stretches of the chosen sets, of about equal cost; a costly set is one by itself."""
+    begins: list[int] = []
+    ends: list[int] = []
+    chunk = np.cumsum(cost) // CHUNK_NUMBERS
+    for s in np.flatnonzero(chosen).tolist():
+        if not ends or ends[-1] != s or chunk[s] != chunk[begins[-1]] or cost[s] >= CHUNK_NUMBERS:
+            begins.append(s)
+            ends.append(s)
+        ends[-1] = s + 1
+    return list(zip(begins, ends, strict=True))

@@ -221,7 +221,7 @@ def _solve(U: Any, d: int, b: Any, x: Any) -> None:
 
 
 @kernel
-def _add_gradient(
+def add_gradient(
     Z: Any, y: Any, weights: Any, first: int, last: int, theta: Any, margin: Any, pull: Any, slope: Any, out: Any
 ) -> None:
     """out += the gradient of rows first:last at theta, in float64; margin, pull and slope are room."""
@@ -387,7 +387,7 @@ def descend(
         for j in range(d):
             gradient[j] = ridge * estimate[j]
         for k in range(pointer[s], pointer[s + 1]):
-            _add_gradient(Z, y, weights, first[k], last[k], estimate, exact, exact_pull, exact_slope, gradient)
+            add_gradient(Z, y, weights, first[k], last[k], estimate, exact, exact_pull, exact_slope, gradient)
         largest_now = largest_of(gradient, d)
         if not largest_now <= begun:  # no better than it was: whoever tries next begins at 0
             estimate[:] = 0.0
