@@ -24,7 +24,7 @@ SHARED_FEATURES = 128  # with more, a d × d matrix per set takes too much room
 SHARED_BY = 8.0  # sets a user belongs to, on average, from which reading rows once for all of them pays
 BLOCK_NUMBERS = 2**20  # in the d × d matrices of the sets that are fitted together
 LIGHT_COPY = 2**31  # bytes: a float32 copy is made of data up to this size
-OWNERS_AT_ONCE = 256
+OWNERS_AT_ONCE = 64
 MOST_GRADIENTS = 30
 RANDOM_ORDERS = 3
 MEMORY = 6  # steps whose curvature is remembered
@@ -106,8 +106,10 @@ class _Block:
         owner = np.concatenate(sets)
         which = np.repeat(np.arange(len(sets)), [len(s) for s in sets])
         order = np.argsort(owner, kind="stable")
-        self.owners, first = np.unique(owner[order], return_index=True)
-        self.belongs = np.split(which[order], first[1:])  # the sets of each owner
+        owners, first = np.unique(owner[order], return_index=True)
+        belongs = np.split(which[order], first[1:])  # the sets of each owner
+        near = np.argsort([each.mean() for each in belongs], kind="stable")  # owners of the same sets together
+        self.owners, self.belongs = owners[near], [belongs[i] for i in near]
         self.table = table
 
     def fit(self, start: FloatArray, tol: float) -> tuple[FloatArray, BoolArray, int]:
@@ -134,9 +136,10 @@ class _Block:
         reached[active] = np.abs(gradient).max(axis=1) <= limit[active]
         return theta, reached & np.isfinite(limit), taken
 
-    def _light(self, owner: int) -> Any:
-        own = slice(self.users.starts[owner], self.users.starts[owner + 1])
-        return self.users.rows.Z[own].astype(np.float32) if self.table is None else self.table[own]
+    def _rows(self, owner: int) -> tuple[Any, FloatArray, FloatArray]:
+        """Features in float32, answers, weights."""
+        own, (Z, y, weights) = slice(self.users.starts[owner], self.users.starts[owner + 1]), self.users.rows
+        return Z[own].astype(np.float32) if self.table is None else self.table[own], y[own], weights[own]
 
     def _quadratics(self, start: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Each set's sum of its users' quadratics: where it is least, its inverse Hessian, the gradients at 0."""
@@ -151,17 +154,18 @@ class _Block:
             slopes, zeros = np.empty((len(some), d)), np.empty((len(some), d))
             for k, i in enumerate(some):
                 owner, member = self.owners[i], self.belongs[i]
-                Z = self._light(owner)
-                _, y, weights = self.users.of(owner)
+                Z, y, weights = self._rows(owner)
                 centre = start[member].mean(axis=0)
                 p = expit(Z @ centre.astype(np.float32))
                 np.matmul(Z.T * (weights * p * (1.0 - p)).astype(np.float32), Z, out=hessians[k])
                 slopes[k] = hessians[k] @ centre - (weights * (p - y)).astype(np.float32) @ Z
                 zeros[k] = (weights * (0.5 - y)).astype(np.float32) @ Z
                 in_set[member, k] = 1.0
-            bend += in_set @ hessians.reshape(len(some), d * d)
-            pull += in_set @ slopes
-            zero += in_set @ zeros
+            used = in_set.any(axis=1)
+            in_set = in_set[used]
+            bend[used] += in_set @ hessians.reshape(len(some), d * d)
+            pull[used] += in_set @ slopes
+            zero[used] += in_set @ zeros
         whole: Any = bend.reshape(self.n_sets, d, d).astype(np.float64)
         whole[:, np.arange(d), np.arange(d)] += self.ridge
         inverse: FloatArray = np.linalg.inv(whole)
@@ -174,20 +178,21 @@ class _Block:
         total: Any = self.ridge * theta[active]
         light = theta[active].astype(np.float32)
         for owner, member in zip(self.owners, self.belongs, strict=True):
-            here = place[member]
-            here = here[here >= 0]
+            here = member
+            if len(active) < self.n_sets:
+                here = place[member]
+                here = here[here >= 0]
             if len(here) == 0:
                 continue
-            Z = self._light(owner)
-            _, y, weights = self.users.of(owner)
-            miss = light[here] @ Z.T  # margins of all sets at once
+            Z, y, weights = self._rows(owner)
+            miss = Z @ np.ascontiguousarray(light[here].T)  # margins of all sets at once
             if self.kernels is None:
                 expit(miss, out=miss)
-                miss -= y
-                miss *= weights
+                miss -= y[:, None]
+                miss *= weights[:, None]
             else:
                 self.kernels.misses(miss, y, weights)
-            total[here] += miss @ Z
+            total[here] += miss.T @ Z
         return total
 
 

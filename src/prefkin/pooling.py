@@ -53,8 +53,8 @@ def _fit_several(
     users: UserRows, sets: list[IntArray], start: FloatArray, ridge: float, n_jobs: int | None
 ) -> FloatArray:
     theta, left = start.copy(), np.ones(len(sets), dtype=bool)
-    rows = RowSets.of_users(sets, users.starts)
-    kernels = compiled_kernels(fitting_seconds(rows.sizes, users.dim))
+    sizes = np.add.reduceat(np.diff(users.starts)[np.concatenate(sets)], np.cumsum([0, *map(len, sets[:-1])]))
+    kernels = compiled_kernels(fitting_seconds(sizes, users.dim))
     if kernels is not None and worth_sharing(sets, len(users), users.dim):
         shared, reached, _ = fit_overlapping(
             kernels, users, sets, start, ridge=ridge, tol=RELATIVE_GRADIENT, n_jobs=n_jobs

@@ -11,11 +11,11 @@ from prefkin.kernels.arithmetic import kernel, smaller_chance
 
 @kernel
 def misses(margin: Any, y: Any, weights: Any) -> None:
-    """margin (sets, rows) in float32 → w (σ(margin) − y), in place."""
-    sets, n = margin.shape
-    for s in range(sets):
-        row = margin[s]
-        for i in range(n):
-            m = row[i]
+    """margin (rows, sets) in float32 → w (σ(margin) − y), in place."""
+    n, sets = margin.shape
+    for i in range(n):
+        row, answer, weight = margin[i], np.float32(y[i]), np.float32(weights[i])
+        for s in range(sets):
+            m = row[s]
             p = smaller_chance(m)
-            row[i] = np.float32(weights[i]) * ((np.float32(1) - p if m > 0 else p) - np.float32(y[i]))
+            row[s] = weight * ((np.float32(1) - p if m > 0 else p) - answer)
