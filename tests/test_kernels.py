@@ -137,7 +137,7 @@ def test_what_compiled_code_cannot_solve_is_left_to_numpy(monkeypatch):
     plain(monkeypatch)
     slow = estimate_users(users, ridge=1.0)
     always_compiled(monkeypatch)
-    for kernel in ("descend_together", "descend", "newton_cg"):
+    for kernel in ("descend_together", "descend", "quasi_newton", "newton_cg"):
         monkeypatch.setattr(kernels, kernel, lambda *arguments: None)  # reaches nothing
     assert np.array_equal(estimate_users(users, ridge=1.0), slow)
 
@@ -208,12 +208,26 @@ def test_many_features_take_few_passes_and_one_over_float64():
     kernels.note_rows(light, side, np.ones(400), squares, zero)
     assert np.allclose(zero, -0.5 * side @ Z, atol=1e-5)
     assert np.allclose(squares, 0.25 * (Z**2).sum(axis=0), rtol=1e-5)
-    kernels.newton_cg(Z, light, side, np.ones(400), squares, zero, 1.0, 1e-6, theta, work)
+    kernels.quasi_newton(Z, light, side, np.ones(400), squares, zero, 1.0, 1e-6, theta, work)
     steps, passes, exact, reached = work
     assert reached
-    assert steps <= 6
-    assert passes <= 25
+    assert steps <= 12
+    assert passes <= steps + 2
     assert exact == 1
+
+
+def test_what_takes_many_steps_is_left_to_newtons_method(monkeypatch):
+    always_compiled(monkeypatch)
+    rng = np.random.default_rng(5)
+    Z = (rng.standard_normal((500, 300)) * np.arange(1, 301) ** -1.5) @ np.linalg.qr(rng.standard_normal((300, 300)))[0]
+    y = (rng.random(500) < expit(Z @ rng.standard_normal(300))).astype(float)
+    users = UserRows(Rows(Z, y, np.ones(500)), np.array([0, 500]), np.arange(1))
+    called = []
+    hard = kernels.newton_cg
+    monkeypatch.setattr(kernels, "newton_cg", lambda *arguments: called.append(hard(*arguments)))
+    theta = estimate_users(users, ridge=1e-3)
+    assert called
+    assert relative_gradient(users.rows, theta[0], 1e-3) <= 1.01e-6
 
 
 def test_refits_after_each_answer_are_fits_of_all_rows_so_far(monkeypatch):

@@ -101,9 +101,11 @@ def refit_compiled(kernels: Any, rows: Rows, known: int, theta: FloatArray, *, r
     for k in range(len(trail)):
         end = known + k + 1
         kernels.note_rows(light[end - 1 : end], side[end - 1 : end], weights[end - 1 : end], squares, zero)
-        kernels.newton_cg(
-            Z[:end], light[:end], side[:end], weights[:end], squares, zero, ridge, RELATIVE_GRADIENT, current, work
-        )
+        work[3] = 0
+        for solve in (kernels.quasi_newton, kernels.newton_cg):
+            if not work[3]:
+                some = Z[:end], light[:end], side[:end], weights[:end]
+                solve(*some, squares, zero, ridge, RELATIVE_GRADIENT, current, work)
         if not work[3]:
             break
         trail[k] = current
@@ -152,7 +154,9 @@ def fit_compiled(
                 np.copyto(light, table, casting="same_kind")
         side, squares, zero = 2.0 * answers - 1.0, np.zeros(d), np.zeros(d)
         kernels.note_rows(light, side, scale, squares, zero)
-        kernels.newton_cg(table, light, side, scale, squares, zero, ridge, RELATIVE_GRADIENT, theta[s], work[s])
+        for solve in (kernels.quasi_newton, kernels.newton_cg):
+            if not work[s, 3]:
+                solve(table, light, side, scale, squares, zero, ridge, RELATIVE_GRADIENT, theta[s], work[s])
 
     jobs = [partial(side_by_side, some) for some in _crowds(sizes, small, d)]
     jobs += [partial(alone, begin, end) for begin, end in _stretches(np.where(tiled, numbers, CHUNK_NUMBERS), ~small)]

@@ -5,10 +5,11 @@ and treats each user by itself: results do not depend on threads. Data may be fl
 """
 
 from prefkin.kernels.arithmetic import aligned
-from prefkin.kernels.many_features import newton_cg, note_rows
+from prefkin.kernels.many_features import note_rows, quasi_newton
+from prefkin.kernels.newton import newton_cg
 from prefkin.kernels.pairs import connect_tile
 from prefkin.kernels.pooled import misses
 from prefkin.kernels.side_by_side import descend_together
 from prefkin.kernels.small_users import descend
 
-__all__ = ["aligned", "connect_tile", "descend", "descend_together", "misses", "newton_cg", "note_rows"]
+__all__ = ["aligned", "connect_tile", "descend", "descend_together", "misses", "newton_cg", "note_rows", "quasi_newton"]
