@@ -16,7 +16,6 @@ import numpy as np
 from prefkin.kernels.arithmetic import aligned, kernel, largest_of, smaller_chance
 from prefkin.kernels.small_users import LINE_SLOPE, add_gradient
 
-LANES = 16
 MOST_STEPS = 60  # more are for those who get every user's own treatment
 FACTOR_AFTER = (3, 10, 30)  # steps after which there may be a factorisation, if more are left than it costs
 LINE_STEPS = 20
