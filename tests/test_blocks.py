@@ -1,5 +1,7 @@
 """The evidence behind PrefKin: every factored formula against one big Gaussian."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,7 +33,7 @@ def stacked(parts):
 
 def users_of(data, sites, form=ByDirections):
     users = form.of(data, sites)
-    return users, [gaussian.dense(users.one(u)) for u in range(len(users))]
+    return users, [(*gaussian.dense(users.one(u))[:2], float(users.const[u])) for u in range(len(users))]
 
 
 @given(
@@ -82,6 +84,22 @@ def test_matrices_keep_their_digits_whatever_the_scale(rng):
         expected = np.linalg.solve(np.eye(60) + variance * H, H)
         assert np.abs(users.curvatures(variance)[0] - expected).max() < 1e-4 * np.abs(expected).max()
         assert np.allclose(users.pulls(variance)[0], np.linalg.solve(np.eye(60) + variance * H, c), atol=1e-4)
+
+
+def test_matrices_turn_to_double_precision_where_single_is_not_enough(rng):
+    """A direction known a million times as well as the prior, beside directions without any answer."""
+    X = rng.standard_normal((2, 40, 64)) + 100.0 * rng.standard_normal(64)
+    data = stacked(list(X.astype(np.float32)))
+    sites = Sites(np.full(80, 0.2), rng.uniform(0.1, 1.0, 80), np.zeros(80))
+    matrices, directions = ByMatrices.of(data, sites), ByDirections.of(replace(data, X=data.X.astype(float)), sites)
+    m = rng.standard_normal(64)
+    for variance in (1.0, 100.0, 1e4):
+        assert np.allclose(matrices.pulls(variance), directions.pulls(variance), atol=2e-3)
+        assert np.allclose(matrices.evidences(m, variance), directions.evidences(m, variance), atol=0.02)
+        for forms in (matrices.some(np.array([1])), matrices.between(slice(1, 2))):
+            assert np.array_equal(forms.pulls(variance)[0], matrices.pulls(variance)[1])
+        one, other = matrices.one(1), directions.one(1)
+        assert np.allclose(one.posterior_mean(m, variance), other.posterior_mean(m, variance), atol=0.01)
 
 
 def test_matrices_and_directions_find_the_same_people(rng, monkeypatch):

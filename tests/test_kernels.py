@@ -113,6 +113,28 @@ def test_sixteen_at_a_time_are_solved_or_left_to_others(seed, d, ill, scale, sta
     assert np.isfinite(theta).all()
 
 
+@pytest.mark.parametrize(("n_users", "n", "d"), [(40, 30, 5), (10, 60, 100), (10, 100, 210)])
+def test_a_start_that_is_good_already_is_kept(n_users, n, d):
+    """Every kernel's end: what float64 finds a little worse than float32 did is not thrown away."""
+    users = people(14, [n] * n_users, d)
+    sets, theta = RowSets(users.starts[:-1], users.starts[1:], np.arange(n_users + 1)), np.zeros((n_users, d))
+    for _ in range(3):
+        assert fit_compiled(kernels, users.rows, sets, theta, ridge=1.0, label="", n_jobs=1).all()
+        assert max(relative_gradient(users.of(u), theta[u], 1.0) for u in range(n_users)) <= 1.01e-6
+
+
+@pytest.mark.parametrize("n_users", [1, 20])
+def test_solved_is_said_only_where_the_gradient_at_zero_is_known(n_users, rng):
+    """Where answers cancel to a hundred-millionth, float32 does not know what the tolerance is a part of."""
+    users = people(15, [40] * n_users, 4)
+    Z, y, weights = users.rows
+    Z[1::2], y[1::2], weights[1::2] = Z[::2], 1.0 - y[::2], weights[::2] * (1.0 - 1e-8)
+    sets, theta = RowSets(users.starts[:-1], users.starts[1:], np.arange(n_users + 1)), np.zeros((n_users, 4))
+    solved = fit_compiled(kernels, users.rows, sets, theta, ridge=1.0, label="", n_jobs=1)
+    for u in np.flatnonzero(solved):
+        assert relative_gradient(users.of(u), theta[u], 1.0) <= 1.01e-6
+
+
 def test_nobody_depends_on_who_is_beside_them(monkeypatch, rng):
     always_compiled(monkeypatch)
     users = people(12, rng.integers(5, 50, size=50), 7)
@@ -336,6 +358,29 @@ def test_edges_do_not_depend_on_units_or_on_a_few_far_away(seed, scale, far, mut
         assert fast.exact < 60 * 60 / 5
 
 
+@pytest.mark.parametrize("less", [1e-6, 1e-8, 1e-12])
+def test_thresholds_of_about_nothing_are_decided_exactly(monkeypatch, less):
+    theta, radius = np.array([[0.0, 0.0], [0.0, 0.0], [5.0, 0.0], [-3.0, 0.0]]), np.array([0.7, 0.3 - less, 0.5, 0.5])
+    graph = Graph(theta, radius, np.ones(4), 1.0, np.ones(4, dtype=bool))
+    assert counted_by_tiles(graph, monkeypatch).degree.tolist() == [2, 2, 1, 1]
+    alike = Graph(np.zeros((3, 2)), np.array([3e17, 4e17, 2e17]), np.full(3, 1.9e18), 1.0, np.ones(3, dtype=bool))
+    assert counted_by_tiles(alike, monkeypatch).degree.tolist() == [3, 3, 3]
+
+
+def test_pairs_in_doubt_are_not_all_held_at_once(monkeypatch, rng):
+    """Two tight groups far apart: float32 cannot decide any pair within them."""
+    theta = np.repeat([[0.0, 0.0], [1.0, 0.0]], 1000, axis=0) + 1e-4 * rng.standard_normal((2000, 2))
+    graph = Graph(theta, np.zeros(2000), np.full(2000, 2e-4), 1.0, np.ones(2000, dtype=bool))
+    counted_by_tiles(points(1, 600), monkeypatch)  # compiled
+    tracemalloc.start()
+    counted = counted_by_tiles(graph, monkeypatch)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(counted.degree, census_by_rows(graph.connected, 2000).degree)
+    assert counted.exact > 900_000
+    assert peak < 24 * 2**20
+
+
 def test_the_graph_does_not_depend_on_threads(monkeypatch):
     always_compiled(monkeypatch)
     results = [points(2, 1500).census(n_jobs) for n_jobs in (1, 3)]
@@ -400,6 +445,26 @@ def test_overlapping_sets_are_fitted_as_if_alone(monkeypatch, rng, dtype):
         assert relative_gradient(users.of_many(members), theta, 1.0) <= 1.01e-6
     assert np.allclose(fast, slow, atol=1e-5)
     assert np.array_equal(pool_estimates(users, sets, own, ridge=1.0, n_jobs=3), fast)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_overlapping_sets_are_reached_only_if_float64_says_so(rng, compiled, offset):
+    users = people(16, [30] * 40, 6)
+    users.rows.Z[:] += offset
+    sets = overlapping_sets(rng, 40)
+    theta, reached, _ = fit_overlapping(
+        kernels if compiled else None, users, sets, np.zeros((40, 6)), ridge=1e-3, tol=1e-6
+    )
+    assert offset > 0.0 or reached.all()
+    for found, members in zip(theta[reached], [s for s, done in zip(sets, reached, strict=True) if done], strict=True):
+        assert relative_gradient(users.of_many(members), found, 1e-3) <= 1.01e-6
+
+
+def test_overlapping_sets_with_copied_features_are_left_to_others(rng):
+    users = people(17, [30] * 40, 6)
+    users.rows.Z[:] = 1e9 * users.rows.Z[:, [0, 0, 1, 2, 3, 4]]
+    assert not fit_overlapping(None, users, overlapping_sets(rng, 40), np.zeros((40, 6)), ridge=1.0, tol=1e-6)[1].any()
 
 
 @pytest.mark.parametrize("compiled", [True, False])

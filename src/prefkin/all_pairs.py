@@ -78,14 +78,20 @@ def census_by_tiles(
     codes = [code[members] for code in user_codes(n_users)]
     edges = np.append(np.arange(0, len(members), TILE), len(members))
     totals, lock = np.zeros((3, len(members)), dtype=np.int32), Lock()
-    doubts: list[Any] = []
 
-    def band(at: int) -> int:
-        """The users of tile number `at` against all, or against those from that tile on: pairs tested."""
+    def decide(pairs: Any, counted: Any) -> None:
+        """Count those in doubt who are joined."""
+        joined = pairs[exact(members[pairs[:, 0]], members[pairs[:, 1]])]
+        np.add.at(counted[0], joined[:, 0], 1)
+        for count, code in zip(counted[1:], codes, strict=True):
+            np.add.at(count, joined[:, 0], code[joined[:, 1]])
+
+    def band(at: int) -> tuple[int, int]:
+        """The users of tile number `at` against all, or against those from that tile on: pairs tested, and exactly."""
         counted = np.zeros_like(totals)
-        doubtful = np.empty((TILE * TILE, 2), dtype=np.int32)
+        doubtful, waiting = np.empty((TILE * TILE, 2), dtype=np.int32), list[Any]()
         room = np.empty(TILE * TILE, dtype=np.float32)
-        found, tested = [], 0
+        tested = in_doubt = 0
         rows = slice(edges[at], edges[at + 1])
         for column in range(at if mutual else 0, len(edges) - 1):
             columns = slice(edges[column], edges[column + 1])
@@ -96,26 +102,23 @@ def census_by_tiles(
                 excess, rows.start, columns.start, *tiles.bounds, both, *codes, *counted, doubtful
             )
             tested += excess.size
-            found.append(doubtful[:filled].copy())
-            if both:
-                found.append(found[-1][:, ::-1])
+            waiting += [doubtful[:filled].copy(), doubtful[: filled * both, ::-1].copy()]
+            if sum(map(len, waiting)) > PAIRS_AT_ONCE or column == len(edges) - 2:
+                pairs = np.concatenate(waiting)
+                for some in np.array_split(pairs, len(pairs) // PAIRS_AT_ONCE + 1):
+                    decide(some, counted)
+                in_doubt, waiting = in_doubt + len(pairs), []
         with lock:
             np.add(totals, counted, out=totals)
-            doubts.extend(found)
-        return tested
+        return tested, in_doubt
 
-    tested = sum(for_each(band, range(len(edges) - 1), label="graph", n_jobs=n_jobs))
-    pairs = np.concatenate(doubts)
-    for some in np.array_split(pairs, len(pairs) // PAIRS_AT_ONCE + 1):
-        joined = some[exact(members[some[:, 0]], members[some[:, 1]])]
-        one_each = np.ones(len(joined), dtype=np.int32)
-        for total, value in zip(totals, (one_each, *(code[joined[:, 1]] for code in codes)), strict=True):
-            np.add.at(total, joined[:, 0], value)
+    found = for_each(band, range(len(edges) - 1), label="graph", n_jobs=n_jobs)
+    tested, in_doubt = (sum(each) for each in zip(*found, strict=True))
     degree, one, other = np.ones(n_users, dtype=np.intp), *user_codes(n_users)  # everybody's own neighbour
     degree[members] += totals[0]
     one[members] += totals[1]
     other[members] += totals[2]
-    return Census(degree, _joined(one, other), tested, len(pairs))
+    return Census(degree, _joined(one, other), tested, in_doubt)
 
 
 def _alike_beside(theta: FloatArray, members: IntArray) -> IntArray:
@@ -159,7 +162,9 @@ class _Tiles(NamedTuple):
         np.multiply(give[:, :-2], 2.0, out=ask[:, :-2])
         ask[:, -2], ask[:, -1] = -2.0 * wide, 1.0
         give[:, -2], give[:, -1] = narrow, narrow**2 - square + error
-        bounds = (floor - error, floor + error, 2.0 * error, wide, narrow)
+        # a threshold of about 0 is in doubt, whatever its sign in float32
+        slightly_more, slightly_less = wide + 4e-7 * np.abs(wide) + 1e-37, narrow - 4e-7 * np.abs(narrow)
+        bounds = (floor - error, floor + error, 2.0 * error, slightly_more, slightly_less)
         return cls(ask, give, tuple(each.astype(np.float32) for each in bounds))
 
 

@@ -209,28 +209,37 @@ class Person:
 
     @cached_property
     def parts(self) -> list[tuple[float, float, FloatArray, FloatArray | None]]:
-        """Each part that is likely enough: weight, prior variance, posterior mean, doubt of its prior mean."""
-        q, prior, K = self.quadratic, self.prior, len(self.weights) - 1
+        """Each part that is likely enough: weight, prior variance, prior mean, doubt of it."""
+        prior, K = self.prior, len(self.weights) - 1
         found: list[tuple[float, float, FloatArray, FloatArray | None]] = []
         for k in np.flatnonzero(self.weights > UNLIKELY):
             middle, variance = (self.centres.mean[k], prior.within) if k < K else (prior.m0, prior.alone)
-            doubt = self.centres.doubt[k] if k < K else None
-            found.append((float(self.weights[k]), variance, q.posterior_mean(middle, variance), doubt))
+            found.append((float(self.weights[k]), variance, middle, self.centres.doubt[k] if k < K else None))
         return found
 
     @cached_property
     def mean(self) -> FloatArray:
         """E θ, (d,)."""
-        return np.sum([weight * mean for weight, _, mean, _ in self.parts], axis=0)
+        return np.sum([part[0] * mean for part, mean in zip(self.parts, self.means, strict=True)], axis=0)
+
+    @cached_property
+    def means(self) -> list[FloatArray]:
+        """E θ in each part, (d,)."""
+        return [self.quadratic.posterior_mean(middle, variance) for _, variance, middle, _ in self.parts]
+
+    @cached_property
+    def apart(self) -> list[FloatArray | float]:
+        """How far each part's mean is from that of all."""
+        return [0.0] if len(self.parts) == 1 else [mean - self.mean for mean in self.means]
 
     def variance(self, rows: FloatArray) -> FloatArray:
         """rowᵀ C row for each row."""
         total = np.zeros(len(rows))
-        for weight, variance, mean, doubt in self.parts:
+        for (weight, variance, _, doubt), off in zip(self.parts, self.apart, strict=True):
             through = self.quadratic.keep(rows, variance)
             part = np.maximum(variance * np.einsum("ij,ij->i", rows, through), 0.0)
-            if len(self.parts) > 1:
-                part += (rows @ (mean - self.mean)) ** 2
+            if not isinstance(off, float):
+                part += (rows @ off) ** 2
             if doubt is not None:
                 part += np.einsum("ij,ij->i", through @ doubt, through)
             total += weight * part
@@ -240,9 +249,10 @@ class Person:
         """C, shape (d, d)."""
         d = len(self.prior.m0)
         C = np.zeros((d, d))
-        for weight, variance, mean, doubt in self.parts:
-            off = mean - self.mean
-            C += weight * (variance * self.quadratic.keep(np.eye(d), variance) + np.outer(off, off))
+        for (weight, variance, _, doubt), off in zip(self.parts, self.apart, strict=True):
+            C += weight * variance * self.quadratic.keep(np.eye(d), variance)
+            if not isinstance(off, float):
+                C += weight * np.outer(off, off)
             if doubt is not None:
                 C += weight * self.quadratic.keep(self.quadratic.keep(doubt, variance).T, variance)
         return (C + C.T) / 2.0

@@ -26,6 +26,7 @@ TOGETHER = 16  # sets fitted side by side, if there are as many with at most so 
 TOGETHER_FEATURES, TOGETHER_NUMBERS = 64, 2**14
 TILED_FEATURES = 192  # more features than this: conjugate gradients inside Newton's method
 TILED_NUMBERS = 2**23  # likewise for sets of more numbers than this (64 MB), which are not copied
+CANCELLED = 3e-5  # of what the gradient at 0 could have been: if it is less, float64 sums it up
 CHUNK_NUMBERS = 2**20  # numbers in the rows of sets that are handed to one thread at a time
 
 
@@ -101,6 +102,7 @@ def refit_compiled(kernels: Any, rows: Rows, known: int, theta: FloatArray, *, r
     for k in range(len(trail)):
         end = known + k + 1
         kernels.note_rows(light[end - 1 : end], side[end - 1 : end], weights[end - 1 : end], squares, zero)
+        _mend_zero(Z[:end], side[:end], weights[:end], squares, zero)
         work[3] = 0
         for solve in (kernels.quasi_newton, kernels.newton_cg):
             if not work[3]:
@@ -110,6 +112,12 @@ def refit_compiled(kernels: Any, rows: Rows, known: int, theta: FloatArray, *, r
             break
         trail[k] = current
     return trail
+
+
+def _mend_zero(Z: Any, side: FloatArray, weights: FloatArray, squares: FloatArray, zero: FloatArray) -> None:
+    """The gradient at 0, by which the tolerance is measured, anew in float64 where float32 sums nearly cancelled."""
+    if not np.abs(zero).max() > CANCELLED * np.sqrt(weights.sum() * squares.max()):
+        zero[:] = -0.5 * (side * weights) @ Z.astype(np.float64, copy=False)
 
 
 def fit_compiled(
@@ -154,6 +162,7 @@ def fit_compiled(
                 np.copyto(light, table, casting="same_kind")
         side, squares, zero = 2.0 * answers - 1.0, np.zeros(d), np.zeros(d)
         kernels.note_rows(light, side, scale, squares, zero)
+        _mend_zero(table, side, scale, squares, zero)
         for solve in (kernels.quasi_newton, kernels.newton_cg):
             if not work[s, 3]:
                 solve(table, light, side, scale, squares, zero, ridge, RELATIVE_GRADIENT, theta[s], work[s])

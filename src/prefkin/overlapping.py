@@ -28,6 +28,7 @@ OWNERS_AT_ONCE = 64
 MOST_GRADIENTS = 30
 RANDOM_ORDERS = 3
 MEMORY = 6  # steps whose curvature is remembered
+CHECKED = 2  # sets of a block whose last gradient is taken in float64 too
 FLOAT32_SHARE = 0.7  # gradients are sums of float32 products: stop this much below the tolerance
 
 
@@ -102,7 +103,7 @@ class _Block:
     """Some sets, the users in them, and in which sets each user is."""
 
     def __init__(self, kernels: Any, users: UserRows, table: Any, sets: list[IntArray], ridge: float) -> None:
-        self.kernels, self.users, self.ridge, self.n_sets = kernels, users, ridge, len(sets)
+        self.kernels, self.users, self.ridge, self.sets, self.n_sets = kernels, users, ridge, sets, len(sets)
         owner = np.concatenate(sets)
         which = np.repeat(np.arange(len(sets)), [len(s) for s in sets])
         order = np.argsort(owner, kind="stable")
@@ -114,8 +115,17 @@ class _Block:
 
     def fit(self, start: FloatArray, tol: float) -> tuple[FloatArray, BoolArray, int]:
         """Quasi-Newton from the optimum of the summed quadratics."""
-        theta, metric, zero = self._quadratics(start)
+        try:
+            theta, metric, zero = self._quadratics(start)
+        except np.linalg.LinAlgError:  # too few digits
+            return start, np.zeros(self.n_sets, dtype=bool), 0
         limit = FLOAT32_SHARE * tol * np.abs(zero).max(axis=1)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what overflows is not reached
+            return self._descend(theta, metric, limit, tol)
+
+    def _descend(
+        self, theta: FloatArray, metric: FloatArray, limit: FloatArray, tol: float
+    ) -> tuple[FloatArray, BoolArray, int]:
         active = np.arange(self.n_sets)
         gradient, taken = self._gradients(theta, active), 1
         steps: list[FloatArray] = []
@@ -134,7 +144,17 @@ class _Block:
             gradient = fresh
         reached = np.ones(self.n_sets, dtype=bool)
         reached[active] = np.abs(gradient).max(axis=1) <= limit[active]
-        return theta, reached & np.isfinite(limit), taken
+        reached &= np.isfinite(limit) & self._holds_in_float64(theta, active[:CHECKED], tol)
+        return theta, reached, taken
+
+    def _holds_in_float64(self, theta: FloatArray, some: IntArray, tol: float) -> bool:
+        """Do a few sets, of those that took longest, keep the tolerance? If not, float32 has too few digits for all."""
+        for s in some:
+            Z, y, weights = self.users.of_many(self.sets[s])
+            gradient = Z.T @ (weights * (expit(Z @ theta[s]) - y)) + self.ridge * theta[s]
+            if not np.abs(gradient).max() <= tol * np.abs(Z.T @ (weights * (0.5 - y))).max():
+                return False
+        return True
 
     def _rows(self, owner: int) -> tuple[Any, FloatArray, FloatArray]:
         """Features in float32, answers, weights."""

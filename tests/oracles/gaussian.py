@@ -5,9 +5,9 @@ from scipy.special import expit
 
 
 def dense(quadratic):
-    """H, c, const."""
+    """H, c, and const where it is known."""
     if hasattr(quadratic, "H"):
-        return quadratic.H, quadratic.c, quadratic.const
+        return quadratic.H, quadratic.c, None
     return quadratic.V.T @ np.diag(quadratic.h) @ quadratic.V, quadratic.V.T @ quadratic.b, quadratic.const
 
 

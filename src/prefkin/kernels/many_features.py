@@ -275,6 +275,7 @@ def quasi_newton(
         gradient[j] = ridge * theta[j]
     advance(Z, side, weights, theta, margin, change, pull, gradient)
     now = largest_of(gradient, d)
-    if not now <= begun:  # no better than it was: whoever tries next begins at 0
+    done = now <= tol * whole < np.inf
+    if not (done or now <= begun):  # no better than it was: whoever tries next begins at 0
         theta[:] = 0.0
-    work[0], work[1], work[2], work[3] = steps, passes, 1, now <= tol * whole < np.inf
+    work[0], work[1], work[2], work[3] = steps, passes, 1, done

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from prefkin.kernels.arithmetic import aligned, kernel, largest_of, smaller_chance
-from prefkin.kernels.small_users import LINE_SLOPE, add_gradient
+from prefkin.kernels.small_users import CANCELLED, LINE_SLOPE, add_gradient
 
 MOST_STEPS = 60  # more are for those who get every user's own treatment
 FACTOR_AFTER = (3, 10, 30)  # steps after which there may be a factorisation, if more are left than it costs
@@ -26,10 +26,12 @@ CHANGE, WEIGHT, PULL, SLOPE = 128, 256, 384, 512
 NOW, BEND = 128, 256
 DIRECTION, CONDITIONED, ESTIMATE = 64, 128, 192
 # what is known of each lane: the gradient at 0, at the start and now; whether it goes on, has a factor, wants one;
-# the metric without; terms of the direction and of the line; how many steps a factorisation costs
+# the metric without; terms of the direction and of the line; how many steps a factorisation costs; how large the
+# gradient at 0 could have been
 WHOLE, BEGUN, LARGEST, GOING, READY, WANTED, UNIT = 0, 16, 32, 48, 64, 80, 96
-SIZE, MIXED, BEFORE, KEEP, INCLINE, OWN, ALONG, LENGTH, COST = 112, 128, 144, 160, 176, 192, 208, 224, 240
-LANE_NUMBERS = 16
+SIZE, MIXED, BEFORE, KEEP, INCLINE, OWN, ALONG, LENGTH = 112, 128, 144, 160, 176, 192, 208, 224
+COST, TELLING = 240, 256
+LANE_NUMBERS = 17
 
 
 @kernel
@@ -139,6 +141,23 @@ def _add_gradient(T: Any, chunks: int, groups: int, state: Any, vectors: Any) ->
                 g[n + 16] += s1
                 g[n + 32] += s2
                 g[n + 48] += s3
+
+
+@kernel
+def _note_telling(T: Any, chunks: int, groups: int, state: Any, lanes: Any, room: Any) -> None:
+    """How large an entry the gradient at 0 could have had: max ½ Σ w |z|."""
+    for q in range(groups):
+        for n in range(64):
+            room[n] = np.float32(0)
+        for c in range(chunks):
+            z, s = T[c, q], state[c]
+            for n in range(16):
+                for r in range(0, 128, 16):
+                    for e in range(4):
+                        room[n + 16 * e] += np.float32(0.5) * s[WEIGHT + n + r] * abs(z[n + r + 128 * e])
+        for n in range(16):
+            for e in range(0, 64, 16):
+                lanes[TELLING + n] = max(lanes[TELLING + n], room[n + e])
 
 
 @kernel
@@ -431,6 +450,7 @@ def descend_together(
                 )
         _add_gradient(T, chunks, groups, state, vectors)
         _largest(vectors, groups, lanes, WHOLE)
+        _note_telling(T, chunks, groups, state, lanes, line)
         if started:
             _along(T, chunks, groups, vectors, ESTIMATE, state, line)
             line[:128] = np.float32(1)
@@ -473,8 +493,9 @@ def descend_together(
                 gradient[j] = ridge * estimate[j]
             for k in range(pointer[s], pointer[s + 1]):
                 add_gradient(Z, y, weights, first[k], last[k], estimate, exact, exact_pull, exact_slope, gradient)
-            reached = largest_of(gradient, d)
-            if not reached <= lanes[BEGUN + lane]:  # no better than it was: whoever tries next begins at 0
+            reached, whole = largest_of(gradient, d), 1.0 * lanes[WHOLE + lane]
+            done = reached <= tol * whole and CANCELLED * lanes[TELLING + lane] <= whole < np.inf
+            if not (done or reached <= lanes[BEGUN + lane]):  # no better than it was: whoever tries next begins at 0
                 estimate[:] = 0.0
             work[s, 0], work[s, 1], work[s, 2] = steps[lane], 2 * steps[lane] + 1 + 2 * started, lanes[READY + lane] > 0
-            work[s, 3] = lanes[WHOLE + lane] < np.inf and reached <= tol * lanes[WHOLE + lane]
+            work[s, 3] = done

@@ -12,6 +12,7 @@ LINE_SLOPE = 0.3  # a step along a line ends when the slope has fallen to this p
 FACTOR_COST = 0.3  # a factorisation costs about this times d steps, and 5 more steps after it
 MOST_STEPS = 400
 NEAR, PATIENCE = 1e-4, 20  # near the optimum, so many steps without progress can only be rounding
+CANCELLED = 1e-5  # of what the gradient at 0 could have been: if it is less, float32 does not know it well enough
 TILE = 256  # rows per tile: a tile's margins stay in the first cache
 
 
@@ -248,6 +249,17 @@ def add_gradient(
 
 
 @kernel
+def most_telling(Z: Any, weights: Any, first: int, last: int) -> float:
+    """At least the largest entry that the gradient at 0 of rows first:last could have had, about."""
+    largest = total = 0.0
+    for row in range(first, last, max((last - first) // 4, 1)):  # a few rows tell how large features are
+        largest = max(largest, largest_of(Z[row], Z.shape[1]))
+    for row in range(first, last):
+        total += weights[row]
+    return 0.5 * largest * total
+
+
+@kernel
 def descend(
     Z: Any,
     y: Any,
@@ -388,8 +400,10 @@ def descend(
             gradient[j] = ridge * estimate[j]
         for k in range(pointer[s], pointer[s + 1]):
             add_gradient(Z, y, weights, first[k], last[k], estimate, exact, exact_pull, exact_slope, gradient)
-        largest_now = largest_of(gradient, d)
-        if not largest_now <= begun:  # no better than it was: whoever tries next begins at 0
+        largest_now, telling = largest_of(gradient, d), 0.0
+        for k in range(pointer[s], pointer[s + 1]):
+            telling += most_telling(Z, weights, first[k], last[k])
+        done = largest_now <= limit and CANCELLED * telling <= whole < np.inf
+        if not (done or largest_now <= begun):  # no better than it was: whoever tries next begins at 0
             estimate[:] = 0.0
-        work[s, 0], work[s, 1], work[s, 2] = steps, passes, ready
-        work[s, 3] = whole < np.inf and largest_now <= limit
+        work[s, 0], work[s, 1], work[s, 2], work[s, 3] = steps, passes, ready, done

@@ -22,6 +22,7 @@ from prefkin.quadratics.sites import Signed, Sites, per_user_sum
 __all__ = ["AsMatrix", "ByMatrices", "mirrored"]
 
 FAINT = 0.005  # mean of τ²H's eigenvalues below which I − G would lose A's digits
+LOUD = 3e4  # norm of τ²H above which single precision is not enough
 STRIP = 64  # rows mirrored at once
 CROWD = 8  # users whose matrices are made before they are looked at
 
@@ -30,9 +31,9 @@ CROWD = 8  # users whose matrices are made before they are looked at
 class AsMatrix(Quadratic):
     """const + cᵀθ − θᵀHθ/2."""
 
+    at: Callable[[float], _At]
     H: FloatArray  # (d, d)
-    c: FloatArray  # (d,)
-    const: float
+    c: FloatArray  # (d,) in single precision
     known: dict[float, FloatArray] = field(default_factory=dict, repr=False)  # A for some τ²
 
     @cached_property
@@ -47,7 +48,7 @@ class AsMatrix(Quadratic):
     def keep(self, rows: FloatArray, variance: float) -> FloatArray:
         """row − τ² A row."""
         if variance not in self.known:
-            self.known[variance] = _At(self.H, variance).curvature()
+            self.known[variance] = self.at(variance).curvature()
         A = self.known[variance]
         lost = rows.astype(A.dtype, copy=False) @ A
         lost *= A.dtype.type(variance)
@@ -55,10 +56,8 @@ class AsMatrix(Quadratic):
 
     def posterior_mean(self, mean: FloatArray, variance: float) -> FloatArray:
         """G (mean + τ² c)."""
-        both = mean + variance * self.c
-        if variance in self.known:
-            return self.keep(both[None], variance)[0]
-        return _At(self.H, variance).solve(both).astype(np.float64)
+        at = self.at(variance)
+        return at.solve(mean + variance * at.c).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +67,7 @@ class ByMatrices(Quadratics):
     H: FloatArray  # (U, d, d)
     c: FloatArray  # (U, d)
     const: FloatArray  # (U,)
+    source: tuple[Signed, Sites, IntArray] | None = None  # rows, their sites, and who of their owners each one is
     held: dict[float, tuple[FloatArray, ...]] = field(default_factory=dict, repr=False)  # A
     seen: dict[float, tuple[FloatArray, FloatArray]] = field(default_factory=dict, repr=False)  # a and level
 
@@ -86,7 +86,7 @@ class ByMatrices(Quadratics):
             c[user] = pull[own] @ data.X[own]
 
         for_each(one, range(len(data)), label="users as quadratics")
-        return cls(H, c, per_user_sum(sites.level, data.starts))
+        return cls(H, c, per_user_sum(sites.level, data.starts), (data, sites, np.arange(len(data))))
 
     def __len__(self) -> int:
         return len(self.const)
@@ -99,15 +99,28 @@ class ByMatrices(Quadratics):
     def one(self, user: int) -> AsMatrix:
         """With the A that is held."""
         known = {variance: A[user] for variance, (A,) in self.held.items()}
-        return AsMatrix(self.H[user], self.c[user], float(self.const[user]), known)
+        return AsMatrix(lambda variance: self._at(user, variance), self.H[user], self.c[user], known)
 
     def between(self, users: slice) -> ByMatrices:
         """Without what is held."""
-        return ByMatrices(self.H[users], self.c[users], self.const[users])
+        return ByMatrices(self.H[users], self.c[users], self.const[users], self._source_of(users))
 
     def some(self, users: IntArray) -> ByMatrices:
         """Copies, without what is held."""
-        return ByMatrices(self.H[users], self.c[users], self.const[users])
+        return ByMatrices(self.H[users], self.c[users], self.const[users], self._source_of(users))
+
+    def _source_of(self, users: slice | IntArray) -> tuple[Signed, Sites, IntArray] | None:
+        return None if self.source is None else (*self.source[:2], self.source[2][users])
+
+    def _at(self, user: int, variance: float) -> _At:
+        """In double precision where single precision could not tell a known direction from an unknown one."""
+        H, c = self.H[user], self.c[user]
+        if self.source is not None and variance * float(np.linalg.norm(H)) > LOUD:
+            data, sites, place = self.source
+            own = data.own(int(place[user]))
+            scaled = data.X[own] * np.sqrt(sites.precision[own])[:, None]
+            H, c = scaled.T @ scaled, sites.pull[own] @ data.X[own]
+        return _At(H, c, variance)
 
     def levels(self, variance: float) -> FloatArray:
         """By the factor's diagonal."""
@@ -170,8 +183,8 @@ class ByMatrices(Quadratics):
             return np.array(each, dtype=np.float64)
 
         def one(user: int) -> tuple[FloatArray, FloatArray, float]:
-            at = _At(self.H[user], variance)
-            return self.H[user] @ at.solve(vectors(user)), *at.linear(self.c[user])
+            at = self._at(user, variance)
+            return at.H @ at.solve(vectors(user)), *at.linear()
 
         images, a, gains = zip(*for_each(one, range(len(self)), label="information"), strict=True)
         self.seen[variance] = np.array(a), self.const + gains
@@ -185,9 +198,9 @@ class ByMatrices(Quadratics):
             return
 
         def one(user: int) -> tuple[FloatArray, FloatArray, float]:
-            at = _At(self.H[user], variance)
-            linear = at.linear(self.c[user])
-            return at.curvature(), *linear
+            at = self._at(user, variance)
+            linear = at.linear()
+            return at.curvature().astype(self.H.dtype, copy=False), *linear
 
         a, gains = np.empty((len(self), self.dim)), np.empty(len(self))
         for start in range(0, len(self), CROWD):
@@ -201,8 +214,8 @@ class ByMatrices(Quadratics):
 class _At:
     """One user's I + τ²H, as the lower Cholesky factor."""
 
-    def __init__(self, H: FloatArray, variance: float) -> None:
-        self.H, self.variance = H, variance
+    def __init__(self, H: FloatArray, c: FloatArray, variance: float) -> None:
+        self.H, self.c, self.variance = H, c, variance
         self.potrf, self.potri, self.potrs = get_lapack_funcs(("potrf", "potri", "potrs"), (H,))
         M = np.multiply(H, H.dtype.type(variance)).T  # symmetric, so that this is the order LAPACK works in
         _diagonal(M)[...] += 1.0
@@ -214,10 +227,10 @@ class _At:
         """G × vectors."""
         return np.asarray(self.potrs(self.factor, vectors.astype(self.H.dtype), lower=True)[0])
 
-    def linear(self, c: FloatArray) -> tuple[FloatArray, float]:
+    def linear(self) -> tuple[FloatArray, float]:
         """a, and level − const."""
         (trsv,) = get_blas_funcs(("trsv",), (self.H,))
-        half = trsv(self.factor, c.astype(self.H.dtype), lower=1)
+        half = trsv(self.factor, self.c.astype(self.H.dtype), lower=1)
         a = trsv(self.factor, half, lower=1, trans=1).astype(np.float64)
         volume = 2.0 * float(np.log(np.diagonal(self.factor).astype(np.float64)).sum())
         half = half.astype(np.float64)
