@@ -147,7 +147,9 @@ class ByMatrices(Quadratics):
             for k in np.flatnonzero(shares[user]):
                 total[k] += A if few[user, k] == 1.0 else few[user, k] * A
 
-        self._show(variance, add)
+        self._show(variance, add, half=True)
+        for one in total:
+            mirrored(one.T)
         return total
 
     def explained(self, means: FloatArray, variance: float) -> FloatArray:
@@ -190,8 +192,8 @@ class ByMatrices(Quadratics):
         self.seen[variance] = np.array(a), self.const + gains
         return np.array(images, dtype=np.float64)
 
-    def _show(self, variance: float, look: Callable[[int, FloatArray], None]) -> None:
-        """Show everybody's A, one after another in one order, whatever the threads."""
+    def _show(self, variance: float, look: Callable[[int, FloatArray], None], half: bool = False) -> None:
+        """Show everybody's A, or its upper half, one after another in one order, whatever the threads."""
         if variance in self.held:
             for user, A in enumerate(self.held[variance][0]):
                 look(user, A)
@@ -200,7 +202,7 @@ class ByMatrices(Quadratics):
         def one(user: int) -> tuple[FloatArray, FloatArray, float]:
             at = self._at(user, variance)
             linear = at.linear()
-            return at.curvature().astype(self.H.dtype, copy=False), *linear
+            return at.curvature(half).astype(self.H.dtype, copy=False), *linear
 
         a, gains = np.empty((len(self), self.dim)), np.empty(len(self))
         for start in range(0, len(self), CROWD):
@@ -236,11 +238,14 @@ class _At:
         half = half.astype(np.float64)
         return a, 0.5 * (self.variance * float(half @ half) - volume)
 
-    def curvature(self) -> FloatArray:
-        """A; the factor is overwritten."""
+    def curvature(self, half: bool = False) -> FloatArray:
+        """A, or its upper half with anything below; the factor is overwritten."""
         kind = self.H.dtype.type
-        G = mirrored(self.potri(self.factor, lower=True, overwrite_c=True)[0])
-        if self.variance * float(np.trace(self.H)) < FAINT * len(G):
+        G = self.potri(self.factor, lower=True, overwrite_c=True)[0]
+        faint = self.variance * float(np.trace(self.H)) < FAINT * len(G)
+        if faint or not half:
+            mirrored(G)
+        if faint:
             product = self.H @ G
             return np.asarray((product + product.T) / 2.0)
         A = np.multiply(G, kind(-1.0 / self.variance), out=G).T
