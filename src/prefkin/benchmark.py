@@ -492,7 +492,7 @@ def prefkin_fit(quick: bool, repeats: int) -> Iterator[Figure]:
         data = Comparisons.from_arrays(users.rows.Z, users.rows.y, np.repeat(users.labels, n))
         model = PrefKin(n_jobs=1, random_state=0)
         seconds, peak, _ = repeated(lambda data=data, model=model: model.fit(data), 1)  # type: ignore[misc]
-        some = np.linspace(0, n_users - 1, 4 if d > 200 else 40).astype(int)
+        some = np.linspace(0, n_users - 1, 8 if d > 200 else min(n_users, 200)).astype(int)
         (loop,) = loop_peers([users.of(u) for u in some], n_users, repeats, ["scikit-learn lbfgs, a loop"])
         grams = [
             cpu(lambda users=users, some=some: [np.linalg.eigvalsh(users.of(u).Z.T @ users.of(u).Z) for u in some])[0]  # type: ignore[misc]
