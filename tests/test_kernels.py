@@ -29,6 +29,14 @@ from tests.oracles import literal
 kernels = pytest.importorskip("prefkin.kernels")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _small_users_side_by_side():
+    """However few numbers there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prefkin.compiled, "WORTH_TOGETHER", 0)
+        yield
+
+
 def people(seed, sizes, d, scale=1.0, ill=False, dtype=np.float64):
     rng = np.random.default_rng(seed)
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -152,6 +160,14 @@ def test_sets_of_several_stretches_are_fitted_side_by_side(rng):
     assert fit_compiled(kernels, users.rows, sets, theta, ridge=1.0, label="", n_jobs=1).all()
     for found, s in zip(theta, members, strict=True):
         assert relative_gradient(users.of_many(s), found, 1.0) <= 1.01e-6
+
+
+def test_few_numbers_are_not_worth_a_kernel_of_their_own(monkeypatch):
+    monkeypatch.setattr(prefkin.compiled, "WORTH_TOGETHER", 40 * 30 * 5 + 1)
+    monkeypatch.setattr(kernels, "descend_together", None)  # would fail if it were called
+    users = people(14, [30] * 40, 5)
+    sets, theta = RowSets(users.starts[:-1], users.starts[1:], np.arange(41)), np.zeros((40, 5))
+    assert fit_compiled(kernels, users.rows, sets, theta, ridge=1.0, label="", n_jobs=1).all()
 
 
 def test_what_compiled_code_cannot_solve_is_left_to_numpy(monkeypatch):

@@ -24,6 +24,9 @@ WORTH_LOADING = 3.0  # seconds of plain numpy
 RELATIVE_GRADIENT = 1e-6  # compiled estimates: max|gradient| is at most this times max|gradient at 0|
 TOGETHER = 16  # sets fitted side by side, if there are as many with at most so many features and numbers:
 TOGETHER_FEATURES, TOGETHER_NUMBERS = 64, 2**14
+WORTH_TOGETHER = (
+    2**24
+)  # numbers in all of them: with fewer, a tenth of a second is not worth one more kernel to compile
 TILED_FEATURES = 192  # more features than this: conjugate gradients inside Newton's method
 TILED_NUMBERS = 2**23  # likewise for sets of more numbers than this (64 MB), which are not copied
 CANCELLED = 3e-5  # of what the gradient at 0 could have been: if it is less, float64 sums it up
@@ -130,7 +133,7 @@ def fit_compiled(
     numbers = sizes * d
     tiled = (d <= TILED_FEATURES) & (numbers <= TILED_NUMBERS)
     small = (d <= TOGETHER_FEATURES) & (numbers <= TOGETHER_NUMBERS)
-    if small.sum() < TOGETHER:
+    if small.sum() < TOGETHER or numbers[small].sum() < WORTH_TOGETHER:
         small[:] = False
     own = local()
 
