@@ -627,6 +627,14 @@ def _load_seconds() -> float:
         for kind in (np.float64, np.float32):
             rows: Any = users.rows._replace(Z=users.rows.Z.astype(kind))
             estimate_users(UserRows(rows, users.starts, users.labels), ridge=RIDGE, n_jobs=1)
+            if compiled.compiled_kernels(0.0) is not None and d < compiled.TOGETHER_FEATURES:
+                theta, work, each = (
+                    np.zeros((n_users, d)),
+                    np.zeros((n_users, 4), dtype=np.int64),
+                    np.arange(n_users + 1),
+                )
+                sets = users.starts[:-1], users.starts[1:], each, each[:-1]
+                import_module("prefkin.kernels").descend_together(*rows, *sets, RIDGE, 1e-6, theta, work)
     draw_graph(50, 3, np.random.default_rng(0)).census(n_jobs=1)
     if compiled.compiled_kernels(0.0) is not None:
         import_module("prefkin.kernels").misses(np.zeros((1, 1), dtype=np.float32), np.zeros(1), np.zeros(1))
