@@ -139,6 +139,7 @@ def test_solved_is_said_only_where_the_gradient_at_zero_is_known(n_users, rng):
     Z[1::2], y[1::2], weights[1::2] = Z[::2], 1.0 - y[::2], weights[::2] * (1.0 - 1e-8)
     sets, theta = RowSets(users.starts[:-1], users.starts[1:], np.arange(n_users + 1)), np.zeros((n_users, 4))
     solved = fit_compiled(kernels, users.rows, sets, theta, ridge=1.0, label="", n_jobs=1)
+    assert solved.any()
     for u in np.flatnonzero(solved):
         assert relative_gradient(users.of(u), theta[u], 1.0) <= 1.01e-6
 

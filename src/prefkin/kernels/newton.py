@@ -14,37 +14,16 @@ LINE_SLOPE = 0.5  # a step is too long, or too short, when the slope along it ha
 
 @kernel
 def _bend(Z: Any, slope: Any, vector: Any, out: Any) -> None:
-    """out = Zᵀ diag(slope) Z vector in one pass, eight rows at a time while they are in the first cache."""
+    """out = Zᵀ diag(slope) Z vector in one pass."""
     n, d = Z.shape
     out[:] = 0
-    i = 0
-    while i + 8 <= n:
-        z0, z1, z2, z3, z4, z5, z6, z7 = Z[i], Z[i + 1], Z[i + 2], Z[i + 3], Z[i + 4], Z[i + 5], Z[i + 6], Z[i + 7]
-        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = np.float32(0)
+    for i in range(n):
+        row, along = Z[i], np.float32(0)
         for j in range(d):
-            v = vector[j]
-            s0 += z0[j] * v
-            s1 += z1[j] * v
-            s2 += z2[j] * v
-            s3 += z3[j] * v
-            s4 += z4[j] * v
-            s5 += z5[j] * v
-            s6 += z6[j] * v
-            s7 += z7[j] * v
-        s0, s1, s2, s3 = s0 * slope[i], s1 * slope[i + 1], s2 * slope[i + 2], s3 * slope[i + 3]
-        s4, s5, s6, s7 = s4 * slope[i + 4], s5 * slope[i + 5], s6 * slope[i + 6], s7 * slope[i + 7]
+            along += row[j] * vector[j]
+        along *= slope[i]
         for j in range(d):
-            out[j] += s0 * z0[j] + s1 * z1[j] + s2 * z2[j] + s3 * z3[j]
-            out[j] += s4 * z4[j] + s5 * z5[j] + s6 * z6[j] + s7 * z7[j]
-        i += 8
-    while i < n:
-        z0, s0 = Z[i], np.float32(0)
-        for j in range(d):
-            s0 += z0[j] * vector[j]
-        s0 *= slope[i]
-        for j in range(d):
-            out[j] += s0 * z0[j]
-        i += 1
+            out[j] += along * row[j]
 
 
 @kernel
