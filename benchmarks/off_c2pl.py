@@ -15,7 +15,7 @@ import numpy as np
 from regimes import REGIMES, gap, people
 
 from prefkin import OffC2PL
-from prefkin.baselines import GroupShrinkage, per_user
+from prefkin.models.baselines import GroupShrinkage, per_user
 
 VARIANTS = {
     "literal": {},

@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 
 from prefkin import Candidates, OffC2PL
+from prefkin.data.synthetic import make_population
+from prefkin.decide.policy import best_policy
 from prefkin.errors import PrefkinWarning
-from prefkin.policy import best_policy
-from prefkin.synthetic import make_population
 
 
 def peak() -> float:

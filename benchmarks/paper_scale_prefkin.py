@@ -11,7 +11,7 @@ import warnings
 from regimes import gap, people
 
 from prefkin import PrefKin
-from prefkin.baselines import GroupShrinkage, per_user
+from prefkin.models.baselines import GroupShrinkage, per_user
 
 
 def main():

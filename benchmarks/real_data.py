@@ -13,12 +13,12 @@ import warnings
 import numpy as np
 
 from prefkin import Comparisons, PrefKin
-from prefkin.baselines import mixture_em, per_user, pooled, shrink_to_pooled
-from prefkin.datasets.jester import read_jester
-from prefkin.datasets.pairs import data_folder
-from prefkin.datasets.tldr import read_tldr
-from prefkin.datasets.ukp import read_ukp
-from prefkin.metrics import held_out
+from prefkin.evaluate.metrics import held_out
+from prefkin.models.baselines import mixture_em, per_user, pooled, shrink_to_pooled
+from prefkin.reproduce.worlds.jester import read_jester
+from prefkin.reproduce.worlds.pairs import data_folder
+from prefkin.reproduce.worlds.tldr import read_tldr
+from prefkin.reproduce.worlds.ukp import read_ukp
 
 METHODS = {
     "PrefKin": PrefKin,

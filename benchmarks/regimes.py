@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import expit
 
 from prefkin import Comparisons, PrefKin
-from prefkin.baselines import GroupShrinkage, per_user, shrink_to_pooled
+from prefkin.models.baselines import GroupShrinkage, per_user, shrink_to_pooled
 
 BASE = {"dim": 50, "n": 200}
 REGIMES = {

@@ -1,5 +1,6 @@
 """What is written about the project is true of it."""
 
+import ast
 import re
 import shlex
 import subprocess
@@ -14,28 +15,27 @@ import prefkin
 ROOT = Path(__file__).parent.parent
 
 
-def listed_in_init():
-    return re.findall(r"^\d+\. (\w+)", prefkin.__doc__, flags=re.MULTILINE)
+PACKAGE = ROOT / "src/prefkin"
 
 
-def layers():
+def listed(folder):
+    """The names at the beginning of lines in a package's docstring."""
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    return re.findall(r"^(\w+)  ", text, flags=re.MULTILINE)
+
+
+def test_the_order_of_the_packages_is_stated_once_and_for_all():
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    contract = config["tool"]["importlinter"]["contracts"][0]["layers"]
-    return [[name.strip() for name in layer.split("|")] for layer in contract]
-
-
-def test_three_places_state_the_same_order():
+    layers = config["tool"]["importlinter"]["contracts"][0]["layers"]
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/architecture.md").read_text(), flags=re.MULTILINE)
-    assert table == listed_in_init()
-    rank = {name: depth for depth, layer in enumerate(reversed(layers())) for name in layer}
-    assert sorted(rank) == sorted(table)
-    assert [rank[name] for name in table] == sorted(rank[name] for name in table)
+    assert listed(PACKAGE) == table == layers[-2::-1]
 
 
-def test_every_file_of_the_package_has_its_place():
-    package = ROOT / "src/prefkin"
-    files = {p.stem for p in package.glob("*.py")} | {p.parent.name for p in package.glob("*/__init__.py")}
-    assert files - {"__init__"} == set(listed_in_init())
+@pytest.mark.parametrize("name", [*listed(PACKAGE), "models/off_c2pl", "models/prefkin"])
+def test_a_package_says_what_is_in_it(name):
+    folder = PACKAGE / name
+    files = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/__init__.py")}
+    assert set(listed(folder)) == {name for name in files if not name.startswith("__")}
 
 
 def test_every_public_name_has_an_example():
@@ -51,9 +51,7 @@ def test_the_commands_shown_run(page, tmp_path):
     for command in commands:
         program, *args = shlex.split(command)
         assert program == "prefkin"
-        done = subprocess.run(
-            [sys.executable, "-m", "prefkin.cli", *args], cwd=tmp_path, capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, "-m", "prefkin", *args], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert done.stdout
 

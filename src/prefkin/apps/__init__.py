@@ -1,0 +1,4 @@
+"""Programs on top of the library; none of them knows another.
+
+cli  the command line, one file per command
+"""

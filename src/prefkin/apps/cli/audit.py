@@ -1,0 +1,42 @@
+"""`prefkin audit FILE`: what is wrong or thin in the data, before any fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from prefkin.apps.cli.console import comparisons_from, out
+from prefkin.evaluate.audit import audit as audit_data
+from prefkin.models.reports import counted
+
+
+def audit(
+    file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
+    mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
+    items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
+    drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
+    names: str | None = typer.Option(None, help="Names of the features, separated by commas."),
+    as_json: bool = typer.Option(False, "--json", help="Print findings as JSON."),
+) -> None:
+    """What is wrong or thin in the data, before any fit."""
+    data = comparisons_from(file, mapping, items, drop, names)
+    findings = audit_data(data)
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        return
+    sizes = np.bincount(data.who)
+    out.print(
+        f"{counted(len(data), 'comparison')} by {counted(len(sizes), 'user')}, {counted(data.dim, 'feature')}",
+        style="bold",
+    )
+    out.print(f"per user: {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}")
+    colours = {"problem": "red", "thin": "yellow", "note": "cyan"}
+    for finding in findings:
+        out.print(f"{finding.level:8}", style=colours[finding.level], end="")
+        out.print(f"{finding.what}; {finding.remedy}")
+    if not findings:
+        out.print("nothing to complain about", style="green")

@@ -1,0 +1,110 @@
+"""What the commands share: the console, progress bars, reading arguments, writing a folder."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from prefkin.data.comparisons import Comparisons
+from prefkin.data.storage import write_atomically
+from prefkin.data.tables import read_comparisons
+from prefkin.errors import InvalidParameter, PrefkinWarning, UnknownUser
+from prefkin.execution.progress import reporting
+from prefkin.models.reports import counted
+
+# markup is off: what users typed may hold brackets; our own words ask for it with markup=True or style=
+out = Console(highlight=False, soft_wrap=True, markup=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+
+
+class Stopped(SystemExit):
+    """Ctrl-C after which what was finished is kept; the command has said so itself."""
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """Show progress bars on stderr while the library works, and print its warnings as one line each."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with (
+        Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always", PrefkinWarning)
+        tasks: dict[str, Any] = {}
+
+        def show(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = progress.add_task(label, total=total)
+            progress.update(tasks[label], completed=done, total=total)
+
+        with reporting(show):
+            yield
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        err.print("note: ", style="yellow", end="")
+        err.print(message)
+
+
+def column_map(pairs: list[str]) -> dict[str, str]:
+    """`--map user=worker` as a mapping."""
+    mapping = {}
+    for pair in pairs:
+        ours, equals, theirs = pair.partition("=")
+        if not (ours and equals and theirs):
+            raise InvalidParameter(f"--map takes OURS=THEIRS, for example user=worker; got {pair!r}")
+        mapping[ours] = theirs
+    return mapping
+
+
+def comparisons_from(
+    file: Path, mapping: list[str], items: Path | None, drop: list[str], names: str | None = None
+) -> Comparisons:
+    """Read a comparisons file, name its features, and say what was left out."""
+    data = read_comparisons(file, column_map(mapping), items=items, drop=tuple(drop))
+    if names is not None:
+        given = tuple(name.strip() for name in names.split(","))
+        if len(given) != data.dim:
+            raise InvalidParameter(f"--names gives {len(given)} names for {data.dim} features; give one for each")
+        data = replace(data, feature_names=given)
+    for reason, count in data.dropped.items():
+        err.print(f"note: left out {counted(count, 'row')} ({reason})")
+    return data
+
+
+def find_user(labels: list[Any], wanted: str) -> Any:
+    """The label that reads as `wanted` on the command line."""
+    found = [label for label in labels if str(label) == wanted]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnknownUser(f"{len(found)} users read as {wanted!r} ({', '.join(map(repr, found))}); use the library")
+    known = ", ".join(str(label) for label in labels[:8]) + (", ..." if len(labels) > 8 else "")
+    raise UnknownUser(f"--user {wanted!r} is not among the {len(labels)} fitted users: {known}")
+
+
+def table(*headings: str, title: str | None = None) -> Table:
+    """A plain table; the first column to the left, numbers to the right."""
+    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, heading in enumerate(headings):
+        grid.add_column(heading, justify="left" if i == 0 else "right", header_style="dim")
+    return grid
+
+
+def write_folder(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write finished files, each as a whole."""
+    if not folder.name and folder != Path("/"):
+        raise InvalidParameter("--out needs the name of a folder")
+    if folder.exists() and not folder.is_dir():
+        raise InvalidParameter(f"--out {folder}: there is a file of that name; give a folder")
+    for name in contents:
+        if (folder / name).is_dir():
+            raise InvalidParameter(f"--out {folder}: {name} is a folder there; remove it or give another folder")
+    for name, content in contents.items():
+        write_atomically(folder / name, content)

@@ -1,0 +1,242 @@
+"""`prefkin fit FILE --out DIR`: fit, print a summary a person can act on, save the model and pictures."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from scipy.linalg import eigvalsh
+
+from prefkin.apps.cli.console import comparisons_from, err, out, table, working, write_folder
+from prefkin.data.candidates import Candidates
+from prefkin.data.comparisons import Comparisons
+from prefkin.errors import InvalidParameter
+from prefkin.evaluate.compare import Comparison, compare
+from prefkin.models.files import MODEL_FILE
+from prefkin.models.off_c2pl.estimator import OffC2PL
+from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
+from prefkin.models.prefkin.estimator import PrefKin
+
+QUESTIONS_SHOWN = 20
+PAIRS_CONSIDERED = 2000
+
+
+def fit(
+    file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
+    out_dir: Path = typer.Option(..., "--out", help="Folder for the model, the summary and the pictures."),
+    mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
+    items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
+    drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
+    names: str | None = typer.Option(None, help="Names of the features, separated by commas."),
+    gamma: str | None = typer.Option(
+        None, help="Use the paper's algorithm with this threshold: a number, under, over, or auto."
+    ),
+    alpha: float = typer.Option(1.0, help="With --gamma: caution of the connection test, at least 1."),
+    ridge: str = typer.Option("1", help="With --gamma: regularisation (lambda), a number or auto."),
+    kappa: float = typer.Option(KAPPA_UNIT_BALL, help="With --gamma: least slope of the sigmoid."),
+    delta: float = typer.Option(0.05, help="With --gamma: chance that confidence statements are wrong."),
+    radius: str = typer.Option("theory", help="With --gamma: theory (the paper's), or calibrated."),
+    distance: str = typer.Option("euclidean", help="With --gamma: euclidean (the paper's), or information."),
+    regularity: str | None = typer.Option(
+        None,
+        metavar="LAMBDA_A,SIGMA,SET_SIZE",
+        help="With --gamma: assume item regularity instead of measuring coverage.",
+    ),
+    metric: str = typer.Option("auto", help="Without --gamma: isotropic, diagonal, or auto."),
+    compared: bool = typer.Option(False, "--compare", help="Also compare methods on held-out answers."),
+    pictures: bool = typer.Option(True, help="Draw pictures (needs matplotlib)."),
+) -> None:
+    """Fit, print a summary, save the model and pictures."""
+    model: OffC2PL | PrefKin
+    if gamma is None:
+        constants = (alpha, ridge, kappa, delta, radius, distance)
+        if regularity is not None or constants != (1.0, "1", KAPPA_UNIT_BALL, 0.05, "theory", "euclidean"):
+            raise InvalidParameter(
+                "alpha, ridge, kappa, delta, radius, distance, regularity belong to the paper's algorithm; add --gamma"
+            )
+        model = PrefKin(metric=metric)
+    else:
+        model = OffC2PL(
+            gamma if gamma in ("auto", "under", "over") else _number("--gamma", gamma, ", under, over or auto"),
+            alpha=alpha,
+            ridge="auto" if ridge == "auto" else _number("--ridge", ridge, " or auto"),
+            kappa=kappa,
+            delta=delta,
+            radius=radius,
+            distance=distance,
+            coverage="measured" if regularity is None else _regularity(regularity),
+        )
+    data = comparisons_from(file, mapping, items, drop, names)
+    with working():
+        result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit
+        model.fit(data)
+        facts = summary(model)
+    print_summary(model, facts)
+    if result is not None:
+        facts["comparison"] = print_comparison(result)
+        kept = result.reliability()
+        out.print(f"PrefKin's probabilities: {kept}")
+        facts["reliability"] = {name: values.tolist() for name, values in asdict(kept).items()}
+    contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
+    if pictures:
+        contents |= _pictures(model, data, result)
+    write_folder(out_dir, contents)
+    out.print(f"\nwritten to {out_dir}: {', '.join(contents)}")
+
+
+def print_comparison(result: Comparison) -> list[dict[str, Any]]:
+    """Held-out performance of every method, and which one to trust."""
+    grid = table(
+        "method", "log-loss", "±", "right", "±", title="\nheld-out answers (mean and standard error over users)"
+    )
+    for name, loss, loss_error, right, right_error, _ in sorted(result.rows(), key=lambda row: row[1]):
+        grid.add_row(name, f"{loss:.4f}", f"{loss_error:.4f}", f"{right:.1%}", f"{right_error:.1%}")
+    out.print(grid)
+    out.print(result.verdict)
+    return [
+        {
+            "method": name,
+            "log_loss": loss,
+            "log_loss_error": loss_error,
+            "accuracy": right,
+            "accuracy_error": right_error,
+        }
+        for name, loss, loss_error, right, right_error, _ in result.rows()
+    ]
+
+
+def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
+    """The fit in plain numbers, one entry per user."""
+    members = [model.neighbours(user).tolist() for user in model.users_.tolist()]
+    found = model.summary()
+    about = (
+        {} if isinstance(model, PrefKin) else {"gamma": [str(g) for g in model.gamma_], "ridge": float(model.ridge_)}
+    )
+    return {
+        "method": type(model).__name__,
+        "structure": found.structure,
+        **about,
+        "users": found.n_users,
+        "features": found.n_features,
+        "feature_names": model.feature_names_,
+        "comparisons": found.n_comparisons,
+        "group_sizes": found.sizes,
+        "alone": sum(len(m) == 1 for m in members),
+        "uncertain": found.uncertain,
+        "from_others": found.from_others,
+        "log_evidence_of_groups": found.evidence if found.evidence is None or np.isfinite(found.evidence) else None,
+        "per_user": [
+            {
+                "user": str(user),
+                "comparisons": float(model.n_comparisons_[u]),
+                "pooled_comparisons": float(model.n_comparisons_[model.members(u)].sum()),
+                "neighbours": [str(v) for v in members[u] if v != user],
+                "radius": float(model.radius_[u]),
+                "moved": float(np.linalg.norm(model.theta_[u] - model.own_theta_[u])),
+            }
+            for u, user in enumerate(model.users_.tolist())
+        ],
+    }
+
+
+def print_summary(model: OffC2PL | PrefKin, facts: dict[str, Any]) -> None:
+    """Who shares with whom, who gained most, who stands alone, what to do."""
+    people = facts["per_user"]
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for person in people:
+        groups.setdefault(tuple(sorted([person["user"], *person["neighbours"]])), []).append(person)
+    first, *rest = str(model.summary()).splitlines()
+    out.print(first, style="bold")
+    for line in rest:
+        out.print(line)
+    if facts["structure"] == "unrelated" or (isinstance(model, PrefKin) and model.structure_ != "groups"):
+        return
+    grid = table("neighbourhood", "used by", "comparisons", "own", "moved", title="\nlargest neighbourhoods")
+    for names, owners in sorted(groups.items(), key=lambda entry: -len(entry[0]))[:8]:
+        if len(names) > 1:
+            shown = ", ".join(names[:6]) + (f", ... ({len(names)})" if len(names) > 6 else "")
+            grid.add_row(
+                shown,
+                str(len(owners)),
+                f"{owners[0]['pooled_comparisons']:,.0f}",
+                f"{np.median([p['comparisons'] for p in owners]):,.0f}",
+                f"{np.median([p['moved'] for p in owners]):.2g}",
+            )
+    out.print(grid)
+    alone = [person["user"] for person in people if not person["neighbours"]]
+    if alone:
+        out.print(f"\nalone: {', '.join(alone[:12])}{', ...' if len(alone) > 12 else ''}")
+    out.print("why two users are joined or not: prefkin.load(DIR).explain(user, other)")
+
+
+def logged_pairs(data: Comparisons) -> Candidates:
+    """Questions that could be asked with nothing but the log: each logged pair is a context of its own."""
+    rows = np.unique(np.linspace(0, len(data) - 1, min(len(data), PAIRS_CONSIDERED)).astype(int))
+    differences = data.Z[rows]
+    return Candidates(np.stack([differences, np.zeros_like(differences)], axis=1))
+
+
+def _pictures(model: OffC2PL | PrefKin, data: Comparisons, result: Comparison | None) -> dict[str, bytes]:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        err.print("note: no pictures, matplotlib is not installed (pip install 'prefkin[plots]')")
+        return {}
+    from prefkin.evaluate.plots import (
+        as_png,
+        plot_coverage,
+        plot_eigenvalues,
+        plot_estimates,
+        plot_reliability,
+        plot_users,
+    )
+
+    moved = np.linalg.norm(model.theta_ - model.own_theta_, axis=1)
+    u = int(np.argmax(moved)) if moved.any() else int(np.argmax(model.radius_))
+    user = model.users_.tolist()[u]
+    session = model.session(user, logged_pairs(data), rule="coverage")
+    after = session.information
+    for question in session.plan(QUESTIONS_SHOWN):
+        z = session.difference(question)
+        after += np.outer(z, z)
+    before, _ = session.eigenvalues
+    drawn = {
+        "users.png": as_png(plot_users(model)),
+        "estimates.png": as_png(plot_estimates(model, user)),
+        "coverage.png": as_png(plot_coverage(model, user)),
+        "eigenvalues.png": as_png(plot_eigenvalues(before, eigvalsh(after))),
+    }
+    if result is not None:
+        drawn["reliability.png"] = as_png(plot_reliability({"PrefKin": result.reliability()}))
+    return drawn
+
+
+def _model_bytes(model: OffC2PL | PrefKin) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / MODEL_FILE
+        model.save(path)
+        return path.read_bytes()
+
+
+def _number(option: str, text: str, words: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidParameter(f"{option} takes a number{words}; got {text!r}") from None
+
+
+def _regularity(text: str) -> ItemRegularity:
+    try:
+        lambda_a, sigma, set_size = text.split(",")
+        return ItemRegularity(float(lambda_a), float(sigma), int(set_size))
+    except ValueError as error:
+        if isinstance(error, InvalidParameter):
+            raise
+        raise InvalidParameter(
+            f"--regularity takes LAMBDA_A,SIGMA,SET_SIZE, for example 0.1,0.05,2; got {text!r}"
+        ) from None

@@ -1,0 +1,104 @@
+"""`prefkin reproduce`: the paper's experiments, resumable, on several processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from prefkin.apps.cli.console import Stopped, err, out
+from prefkin.data.storage import write_atomically
+from prefkin.errors import InvalidParameter
+from prefkin.reproduce.figures import panels
+from prefkin.reproduce.plan import DATA, EXPERIMENTS, Plan, read_plan
+from prefkin.reproduce.report import as_html, as_markdown, claims_table, pages_of, paper_deviations, paper_readme
+from prefkin.reproduce.run import run_all
+from prefkin.reproduce.store import Store, as_frame
+from prefkin.reproduce.worlds.pairs import data_folder
+from prefkin.reproduce.worlds.tldr import read_tldr
+
+MANY_LABELS = 1000
+
+
+def reproduce(
+    experiment: str = typer.Argument(help="exp1, exp2, exp3, exp4 or all."),
+    data: str = typer.Option(
+        "synthetic", help="synthetic, tldr, ukp, jester, or semi (real features, planted people)."
+    ),
+    quick: bool = typer.Option(False, "--quick", help="The same pictures, smaller and with fewer runs."),
+    runs: int | None = typer.Option(None, help="Another number of runs than the plan's.", min=1),
+    processes: int = typer.Option(os.cpu_count() or 1, help="Processes; the rows do not depend on it.", min=1),
+    out_dir: Path = typer.Option(Path("reproduction"), "--out", help="Folder for rows, figures and reports."),
+    paper: Path | None = typer.Option(None, help="Also keep the rows in PAPER/rows and rewrite PAPER/README.md."),
+) -> None:
+    """Run the experiments of the paper's section 6 and say what holds."""
+    if experiment not in (*EXPERIMENTS, "all"):
+        raise InvalidParameter(f"EXPERIMENT must be one of {', '.join(EXPERIMENTS)} or all; got {experiment!r}")
+    if data not in DATA:
+        raise InvalidParameter(f"--data must be one of {', '.join(DATA)}; got {data!r}")
+    chosen = EXPERIMENTS if experiment == "all" else (experiment,)
+    size = "quick" if quick else "paper" if data == "tldr" and _enough_for_the_paper() else "full"
+    plans = [read_plan(one, data, size, runs=runs) for one in chosen]
+    blocks = []
+    for plan in plans:
+        rows = _finish(plan, out_dir, processes)
+        pictures = panels(plan, rows)
+        for name, content in pictures.items():
+            write_atomically(out_dir / name, content)
+        _keep(rows, out_dir / f"{plan.name}.parquet")
+        blocks += pages_of(plan, rows, list(pictures))
+        _say(plan, rows)
+        if paper is not None:
+            _keep(rows, paper / "rows" / f"{plan.name}.parquet")
+    stem = f"report_{experiment}_{data}{'_quick' if quick else ''}" if experiment != "all" else "report"
+    write_atomically(out_dir / f"{stem}.md", as_markdown(blocks).encode())
+    write_atomically(out_dir / f"{stem}.html", as_html(blocks).encode())
+    out.print(f"Rows, figures and {stem}.md / .html are in {out_dir}")
+    if paper is not None:
+        for name, page in (("README.md", paper_readme), ("deviations.md", paper_deviations)):
+            write_atomically(paper / name, page(paper).encode())
+        out.print(f"README.md and deviations.md in {paper} are rewritten from the rows in {paper / 'rows'}")
+
+
+def _enough_for_the_paper() -> bool:
+    """Are there at least 20 annotators with more than 1000 labels? The paper had 42."""
+    _, count = np.unique(read_tldr(data_folder()).users, return_counts=True)
+    return int(np.sum(count > MANY_LABELS)) >= 20
+
+
+def _finish(plan: Plan, folder: Path, processes: int) -> pl.DataFrame:
+    """Run what is missing, with a bar and the time left."""
+    store, trials = Store(folder / f"{plan.name}.trials.jsonl"), plan.trials()
+    before = len({t.key for t in trials} & set(store.finished()))
+    if before:
+        err.print(f"{plan.name}: {before} of {len(trials)} trials were finished before")
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
+        task = progress.add_task(plan.name, total=None)
+        try:
+            run_all(
+                trials,
+                store,
+                processes=processes,
+                tell=lambda done, total: progress.update(task, completed=done, total=max(total, 1.0)),
+            )
+        except KeyboardInterrupt:
+            kept = len({t.key for t in trials} & set(store.finished()))
+            err.print(f"prefkin: interrupted; {kept} of {len(trials)} trials are kept, and the same command goes on")
+            raise Stopped(130) from None
+    return as_frame(trials, store.finished())
+
+
+def _keep(rows: pl.DataFrame, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows.write_parquet(path)
+
+
+def _say(plan: Plan, rows: pl.DataFrame) -> None:
+    out.print(f"\n{plan.experiment} on {plan.data}: {plan.title}, {plan.runs} runs", style="bold")
+    for says, measured, verdict in claims_table(plan, rows).rows:
+        out.print(f"  {verdict:22} {says}: {measured}")

@@ -1,5 +1,0 @@
-"""`python -m prefkin.cli`."""
-
-from prefkin.cli.program import main
-
-main()

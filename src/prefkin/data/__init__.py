@@ -1,0 +1,13 @@
+"""What people answered, and what could be shown to them.
+
+arrays       names for the arrays that pass between functions
+checks       arrays, answers and labels, checked where they enter
+rows         comparisons sorted by user
+comparisons  `Comparisons`: who saw which pair and what they chose
+candidates   `Candidates`: the actions available in each context
+storage      files written as a whole or not at all; labels as JSON
+tables       files and frames in
+folds        which rows are held out, and which users are asked
+synthetic    people with known truth
+embedding    texts as features
+"""

@@ -1,0 +1,266 @@
+"""Arrays, answers and labels, checked where they enter: an error names the row and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, LabelArray
+from prefkin.errors import InvalidComparisons
+
+__all__ = [
+    "LARGEST_FEATURE",
+    "answer_array",
+    "any_in_row",
+    "distinct_labels",
+    "feature_matrix",
+    "is_missing",
+    "label_array",
+    "missing_labels",
+    "number_array",
+    "refuse_bad_rows",
+]
+
+LARGEST_FEATURE = 1e100  # squares and sums of squares must not overflow
+ROWS_AT_ONCE = 2**16
+
+
+def any_in_row(Z: FloatArray, test: Callable[[FloatArray], BoolArray]) -> BoolArray:
+    """Rows with an entry that passes the test, some rows at a time, so that little memory is needed."""
+    found = np.empty(len(Z), dtype=bool)
+    for at in range(0, len(Z), ROWS_AT_ONCE):
+        found[at : at + ROWS_AT_ONCE] = test(Z[at : at + ROWS_AT_ONCE]).any(axis=1)
+    return found
+
+
+def _too_large(Z: FloatArray) -> BoolArray:
+    limit = min(LARGEST_FEATURE, float(np.finfo(Z.dtype).max))
+    return np.abs(Z) > Z.dtype.type(limit)
+
+
+def refuse_bad_rows(
+    Z: FloatArray,
+    answers: FloatArray,
+    owners: LabelArray,
+    weights: FloatArray,
+    contexts: LabelArray | None,
+    keep: BoolArray,
+) -> None:
+    """Name the first offending row of the first kind of fault, and the remedy."""
+    drop_missing = "drop such rows with drop='missing' (on the command line: --drop missing)"
+    faults = (
+        (
+            answers == 0.5,
+            "y must be 0 or 1, but {row} is a tie",
+            "the model has no ties: drop them with drop='ties' (on the command line: --drop ties)",
+        ),
+        (np.isnan(answers), "y is missing in {row}", drop_missing),
+        (
+            (answers != 0) & (answers != 1),
+            "y must be 0 or 1, but {row} is {value:g}",
+            "code 1 when the first action was preferred, 0 when the second was",
+        ),
+        (missing_labels(owners), "the user is missing in {row}", drop_missing),
+        (
+            np.zeros(len(Z), dtype=bool) if contexts is None else missing_labels(contexts),
+            "the context is missing in {row}",
+            drop_missing,
+        ),
+        (np.isnan(weights), "the weight is missing in {row}", drop_missing),
+        (
+            ~np.isfinite(weights) | (weights < 0),
+            "weights must be finite and at least 0, but {row} is not",
+            "mend it",
+        ),
+        (any_in_row(Z, np.isnan), "a feature is missing (NaN) in {row}", drop_missing),
+        (any_in_row(Z, np.isinf), "a feature is infinite (inf) in {row}", "clip or remove it"),
+        (any_in_row(Z, _too_large), "a feature is beyond 1e100 in {row}", "scale the features down"),
+    )
+    for bad, message, remedy in faults:
+        if (at := np.flatnonzero(bad & keep)).size:
+            row = f"row {at[0]} (counted from 0)"
+            more = f"; {at.size} such rows" if at.size > 1 else ""
+            raise InvalidComparisons(f"{message.format(row=row, value=answers[at[0]])}{more}; {remedy}")
+
+
+def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
+    """A float matrix with one row per comparison, or one line that says which row does not fit."""
+    if getattr(getattr(values, "dtype", None), "kind", "") == "c":
+        raise InvalidComparisons(f"{name} holds complex data, which no preference can weigh; give real features")
+    try:
+        light = getattr(values, "dtype", None) == np.float32  # float32 stays: half the memory; sums are float64
+        matrix: Any = np.asarray(values, dtype=np.float32 if light else np.float64)
+    except (TypeError, ValueError):
+        matrix = _ragged_matrix(values, name)
+    if matrix.ndim != 2:
+        raise InvalidComparisons(
+            f"{name} must be a table of shape (comparisons, features), got {matrix.ndim} dimension(s); "
+            "reshape a single feature with Z.reshape(-1, 1)"
+        )
+    if matrix.shape[1] == 0:
+        raise InvalidComparisons(f"{name} has no features (0 columns); give at least one")
+    return matrix
+
+
+def _ragged_matrix(values: Any, name: str) -> FloatArray:
+    """Rows given one by one: None rows become NaN; a row of another length is named."""
+    rows = [None if np.ndim(row) == 0 and is_missing(row) else row for row in values]
+    sizes = [None if row is None else np.size(row) for row in rows]
+    dim = next((size for size in sizes if size is not None), 0)
+    for i, size in enumerate(sizes):
+        if size is not None and size != dim:
+            raise InvalidComparisons(
+                f"{name} mixes dimensions: row {i} (counted from 0) has {size} features, earlier rows have {dim}; "
+                "every action needs the same features"
+            )
+    matrix = np.full((len(rows), dim), np.nan)
+    for i, row in enumerate(rows):
+        if row is not None:
+            try:
+                matrix[i] = np.asarray(row, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise InvalidComparisons(
+                    f"{name} holds something other than numbers in row {i} (counted from 0): {row!r:.60}; "
+                    "features must be numeric"
+                ) from None
+    return matrix
+
+
+def answer_array(values: ArrayLike) -> FloatArray:
+    """Answers as floats: NaN where missing, 0.5 for ties; words other than "tie" are refused by row."""
+    raw = plain_array(values, "y")
+    if raw.ndim != 1:
+        raise InvalidComparisons(f"y must be one answer per comparison, got an array of shape {raw.shape}")
+    if raw.dtype.kind in "biuf":
+        return raw.astype(np.float64)
+    return np.array([_answer(value, row) for row, value in enumerate(raw.tolist())], dtype=np.float64)
+
+
+def _answer(value: Any, row: int) -> float:
+    if is_missing(value):
+        return np.nan
+    words = {"tie": 0.5, "true": 1.0, "false": 0.0}
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidComparisons(
+            f"y must be 0 or 1, but row {row} (counted from 0) is {value!r}; "
+            "code 1 when the first action was preferred, 0 when the second was"
+        ) from None
+
+
+def number_array(values: ArrayLike, name: str) -> FloatArray:
+    """A vector of floats, NaN where missing."""
+    given = plain_array(values, name)
+    if given.ndim != 1:
+        raise InvalidComparisons(f"{name} must be one number per comparison, got shape {given.shape}")
+    if given.dtype.kind in "biuf":
+        return given.astype(np.float64)
+    numbers = np.empty(len(given))
+    for row, value in enumerate(given.tolist()):
+        try:
+            numbers[row] = np.nan if is_missing(value) else float(value)
+        except (TypeError, ValueError):
+            raise InvalidComparisons(
+                f"{name} must be numbers, but row {row} (counted from 0) is {value!r:.40}; mend it"
+            ) from None
+    return numbers
+
+
+def plain_array(values: Any, name: str) -> NDArray[Any]:
+    """A numpy array of what was given: a Series becomes its values, a list keeps its own objects."""
+    if isinstance(values, np.ndarray):
+        return values
+    if hasattr(values, "to_numpy") and not _has_missing(values):
+        return np.asarray(values.to_numpy())
+    try:
+        items = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
+    except TypeError:
+        raise InvalidComparisons(f"{name} must be a sequence, one entry per comparison; got {values!r:.40}") from None
+    kept = np.empty(len(items), dtype=object)
+    kept[:] = items
+    return kept
+
+
+def _has_missing(series: Any) -> bool:
+    """Does a pandas, polars or pyarrow column have gaps? Its integers would become floats on the way to numpy."""
+    if hasattr(series, "isna"):
+        return bool(series.isna().any())
+    gaps = getattr(series, "null_count", 0)
+    return bool(gaps() if callable(gaps) else gaps)
+
+
+def label_array(values: ArrayLike | Sequence[Hashable], name: str) -> LabelArray:
+    """One label per row, each as it was given (tuples stay tuples, 1 and "1" stay apart)."""
+    if isinstance(values, str):
+        raise InvalidComparisons(f"{name} must be one label per comparison, got the single text {values!r}")
+    labels = plain_array(values, name)
+    if labels.ndim != 1:
+        raise InvalidComparisons(f"{name} must be one label per comparison, got an array of shape {labels.shape}")
+    if labels.dtype.kind in "mM":  # numpy turns these into integers when asked for a list; as objects they stay
+        kept = np.empty(len(labels), dtype=object)
+        kept[:] = list(labels)
+        return kept
+    return labels
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, NaT or pandas' NA: all that is not equal to itself, or refuses to say."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA has no truth value; arrays are no labels
+        return type(value).__name__ == "NAType"
+
+
+def missing_labels(labels: LabelArray) -> BoolArray:
+    """Where a label is missing."""
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    if labels.dtype.kind != "O":
+        return np.zeros(len(labels), dtype=bool)
+    return np.fromiter((is_missing(label) for label in labels), dtype=bool, count=len(labels))
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def distinct_labels(labels: LabelArray) -> tuple[LabelArray, IntArray]:
+    """The distinct labels and, for each row, which one it is.
+
+    Sorted where the labels can be compared, so that the order of rows does not matter; in order of appearance
+    where they cannot (a mix of types).
+    """
+    if labels.dtype.kind != "O":
+        distinct, codes = np.unique(labels, return_inverse=True)
+        return distinct, codes.astype(np.intp)
+    seen: dict[Hashable, int] = {}
+    try:
+        codes = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), dtype=np.intp, count=len(labels))
+    except TypeError:
+        bad = next(i for i, label in enumerate(labels) if not _hashable(label))
+        raise InvalidComparisons(
+            f"the label in row {bad} (counted from 0) is a {type(labels[bad]).__name__}, which cannot be a label; "
+            "use text, numbers or tuples of them"
+        ) from None
+    names: list[Hashable] = list(seen)
+    try:
+        order = sorted(range(len(names)), key=names.__getitem__)  # type: ignore[arg-type]
+    except TypeError:
+        order = list(range(len(names)))
+    distinct = np.empty(len(names), dtype=object)
+    distinct[:] = [names[i] for i in order]
+    rank = np.empty(len(names), dtype=np.intp)
+    rank[order] = np.arange(len(names))
+    return distinct, rank[codes]

@@ -1,0 +1,216 @@
+"""Who saw which pair and what they chose.
+
+Row i of a data set says: user `users[i]` was shown two actions in one context, whose features differ by
+`Z[i] = φ(x, a) − φ(x, a′)`, and answered `y[i]`: 1 when `a` was preferred, 0 when `a′` was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.checks import (
+    answer_array,
+    any_in_row,
+    distinct_labels,
+    feature_matrix,
+    label_array,
+    missing_labels,
+    number_array,
+    refuse_bad_rows,
+)
+from prefkin.data.rows import Rows, UserRows
+from prefkin.errors import InvalidComparisons
+
+__all__ = ["Comparisons"]
+
+
+DROPPABLE = ("ties", "missing")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparisons:
+    """Checked comparisons; build them with `from_arrays`, `from_sides` or `prefkin.read_comparisons`.
+
+    >>> data = Comparisons.from_arrays([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [1, 0, 1], ["ann", "ann", "bo"])
+    >>> data
+    Comparisons(3 comparisons by 2 users, 2 features)
+    >>> data.users.tolist()
+    ['ann', 'ann', 'bo']
+    """
+
+    Z: FloatArray  # (n, d)  φ(x, a) − φ(x, a′)
+    y: FloatArray  # (n,)    1 when a was preferred, 0 when a′ was
+    users: LabelArray  # (n,)    any hashable labels
+    weights: FloatArray  # (n,)    how often a row counts; 1 unless given
+    contexts: LabelArray | None = None  # (n,)    what was asked about, for grouped splits
+    first: FloatArray | None = None  # (n, d)  φ(x, a), when both sides are known
+    second: FloatArray | None = None  # (n, d)  φ(x, a′), likewise
+    feature_names: tuple[str, ...] | None = None
+    dropped: Mapping[str, int] = field(default_factory=dict)  # rows left out on request, by reason
+
+    @classmethod
+    def from_arrays(
+        cls,
+        Z: ArrayLike,
+        y: ArrayLike,
+        users: ArrayLike | Sequence[Hashable],
+        *,
+        weights: ArrayLike | None = None,
+        contexts: ArrayLike | Sequence[Hashable] | None = None,
+        feature_names: Sequence[str] | None = None,
+        drop: str | Sequence[str] = (),
+    ) -> Comparisons:
+        """Check and hold feature differences, answers and who gave them.
+
+        `drop="ties"` or `drop="missing"` (or both) leaves such rows out and counts them in `dropped`;
+        otherwise they are refused.
+
+        >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0.5], ["ann", "bo"], drop="ties").dropped
+        {'ties': 1}
+        """
+        return cls._checked(feature_matrix(Z, "Z"), None, None, y, users, weights, contexts, feature_names, drop)
+
+    @classmethod
+    def from_sides(
+        cls,
+        first: ArrayLike,
+        second: ArrayLike,
+        y: ArrayLike,
+        users: ArrayLike | Sequence[Hashable],
+        *,
+        weights: ArrayLike | None = None,
+        contexts: ArrayLike | Sequence[Hashable] | None = None,
+        feature_names: Sequence[str] | None = None,
+        drop: str | Sequence[str] = (),
+    ) -> Comparisons:
+        """As `from_arrays`, from the features of both actions.
+
+        >>> Comparisons.from_sides([[3.0, 1.0]], [[1.0, 1.0]], [1], ["ann"]).Z.tolist()
+        [[2.0, 0.0]]
+        """
+        one, other = feature_matrix(first, "first"), feature_matrix(second, "second")
+        if one.shape != other.shape:
+            raise InvalidComparisons(
+                f"first has shape {one.shape} but second has {other.shape}; "
+                "both sides of a pair need one row each and the same features"
+            )
+        with np.errstate(invalid="ignore"):
+            difference = one - other
+        difference[np.isinf(one) | np.isinf(other)] = np.inf  # also inf − inf: infinite, not missing
+        return cls._checked(difference, one, other, y, users, weights, contexts, feature_names, drop)
+
+    @classmethod
+    def _checked(
+        cls,
+        Z: FloatArray,
+        first: FloatArray | None,
+        second: FloatArray | None,
+        y: ArrayLike,
+        users: ArrayLike | Sequence[Hashable],
+        weights: ArrayLike | None,
+        contexts: ArrayLike | Sequence[Hashable] | None,
+        feature_names: Sequence[str] | None,
+        drop: str | Sequence[str],
+    ) -> Comparisons:
+        wanted = {drop} if isinstance(drop, str) else set(drop)
+        if unknown := sorted(wanted - set(DROPPABLE)):
+            raise InvalidComparisons(f"drop must be among {', '.join(DROPPABLE)}; got {unknown[0]!r}")
+        answers, owners = answer_array(y), label_array(users, "users")
+        scale = np.ones(len(Z)) if weights is None else number_array(weights, "weights")
+        where = None if contexts is None else label_array(contexts, "contexts")
+        for name, part in (("y", answers), ("users", owners), ("weights", scale), ("contexts", where)):
+            if part is not None and len(part) != len(Z):
+                raise InvalidComparisons(
+                    f"{name} has {len(part)} rows but the features have {len(Z)}; give one per comparison"
+                )
+        if len(Z) == 0:
+            raise InvalidComparisons("there are no comparisons: the table is empty; give at least one row")
+        if feature_names is not None and len(feature_names) != Z.shape[1]:
+            raise InvalidComparisons(
+                f"{len(feature_names)} feature_names for {Z.shape[1]} features; give one name per feature"
+            )
+
+        missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale) | any_in_row(Z, np.isnan)
+        if where is not None:
+            missing |= missing_labels(where)
+        ties = answers == 0.5
+        keep = np.ones(len(Z), dtype=bool)
+        dropped = {}
+        for reason, rows in (("ties", ties), ("missing", missing & ~ties)):
+            if reason in wanted:
+                keep &= ~rows
+                dropped[reason] = int(rows.sum())
+        refuse_bad_rows(Z, answers, owners, scale, where, keep)
+        if not keep.any():
+            raise InvalidComparisons(
+                f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
+            )
+        if not keep.all():
+            Z, answers, owners, scale = Z[keep], answers[keep], owners[keep], scale[keep]
+            where = None if where is None else where[keep]
+            first, second = (None if side is None else side[keep] for side in (first, second))
+        if not scale.any():
+            raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
+        names = None if feature_names is None else tuple(str(name) for name in feature_names)
+        data = cls(Z, answers, owners, scale, where, first, second, names, dropped)
+        data._coded  # noqa: B018 - labels that cannot be told apart are refused here, not later
+        return data
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        return f"Comparisons({len(self)} comparisons by {len(self.labels)} users, {self.dim} features)"
+
+    @property
+    def dim(self) -> int:
+        """Number of features."""
+        return self.Z.shape[1]
+
+    @cached_property
+    def _coded(self) -> tuple[LabelArray, IntArray]:
+        return distinct_labels(self.users)
+
+    @property
+    def labels(self) -> LabelArray:
+        """The distinct users: sorted where they can be, in order of appearance otherwise."""
+        return self._coded[0]
+
+    @property
+    def who(self) -> IntArray:
+        """Position of each row's user in `labels`."""
+        return self._coded[1]
+
+    def take(self, rows: ArrayLike) -> Comparisons:
+        """Some of the rows, chosen by position or mask.
+
+        >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0], ["ann", "bo"]).take([1]).users.tolist()
+        ['bo']
+        """
+        pick = np.asarray(rows)
+        return Comparisons(
+            self.Z[pick],
+            self.y[pick],
+            self.users[pick],
+            self.weights[pick],
+            None if self.contexts is None else self.contexts[pick],
+            None if self.first is None else self.first[pick],
+            None if self.second is None else self.second[pick],
+            self.feature_names,
+        )
+
+    def by_user(self, *, copy: bool = True) -> UserRows:
+        """Sorted by user, each user's rows in their order. Without `copy`, rows already in order are shared."""
+        sizes = np.bincount(self.who, minlength=len(self.labels))
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+        sorted_already = not copy and bool((self.who[1:] >= self.who[:-1]).all())
+        order = slice(None) if sorted_already else np.argsort(self.who, kind="stable")
+        rows = Rows(self.Z[order], self.y[order], self.weights[order])
+        contexts = None if self.contexts is None else distinct_labels(self.contexts)[1][order]
+        return UserRows(rows, starts, self.labels, contexts)

@@ -1,0 +1,77 @@
+"""Which rows are held out, and which users are asked: decided by what the rows say, not by their place or a seed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.rows import Rows, UserRows
+
+__all__ = ["FOLDS", "by_content", "content_folds", "only", "probe_users", "split_rows"]
+
+FOLDS = 3
+PROBE_USERS = 60  # asked where asking everybody would take too long
+
+
+def by_content(users: UserRows) -> IntArray:
+    """Positions of users, ordered by what they answered."""
+    share = np.add.reduceat(users.rows.weights * np.abs(_facing(users)), users.starts[:-1])
+    return np.argsort(share, kind="stable")
+
+
+def probe_users(users: UserRows) -> list[int]:
+    """Everybody, or a spread of users by what they answered (not by their place in the table)."""
+    order = by_content(users)
+    chosen = order[np.linspace(0, len(order) - 1, min(PROBE_USERS, len(order))).astype(int)]
+    return sorted(int(user) for user in chosen)
+
+
+def content_folds(users: UserRows, folds: int) -> IntArray:
+    """A fold for each row, decided by what the row says: neither the order of rows nor a seed matters.
+
+    Rows of one context stay together when contexts are known; otherwise each user's rows are spread evenly.
+    """
+    key = np.abs(_facing(users))  # the same for a pair and its mirror image, also where their last digits differ:
+    key = np.round(key / max(float(key.max()), 1e-300), 10)
+    if users.contexts is not None:
+        largest = np.full(users.contexts.max() + 1, -np.inf)
+        np.maximum.at(largest, users.contexts, key)
+        return (np.argsort(np.argsort(largest, kind="stable"), kind="stable") % folds)[users.contexts]
+    order = np.lexsort([key, users.owner])
+    sorted_key, sorted_owner = key[order], users.owner[order]
+    same_user = sorted_owner[1:] == sorted_owner[:-1]
+    # a row's rank among its user's distinct keys: copies of a row stay together
+    rank = np.concatenate([[0], np.cumsum(same_user & (sorted_key[1:] != sorted_key[:-1]))])
+    first = np.concatenate([[True], ~same_user])
+    rank -= np.maximum.accumulate(np.where(first, rank, 0))
+    fold_of = np.empty(len(key), dtype=np.intp)
+    fold_of[order] = rank % folds
+    return fold_of
+
+
+def _facing(users: UserRows) -> FloatArray:
+    """Each row along one direction that tells rows apart."""
+    Z = users.rows.Z
+    along = Z @ np.cos(np.arange(1, users.dim + 1)).astype(Z.dtype)  # of one type: nothing is copied
+    return along.astype(np.float64, copy=False)
+
+
+def split_rows(users: UserRows, training: BoolArray) -> tuple[UserRows, UserRows]:
+    """Training and test rows; everybody stays, perhaps with no rows."""
+
+    def part(chosen: BoolArray) -> UserRows:
+        before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.intp)
+        rows = Rows(*(column[chosen] for column in users.rows))
+        return UserRows(rows, before[users.starts], users.labels)
+
+    return part(training), part(~training)
+
+
+def only(rows: UserRows, users: IntArray) -> UserRows:
+    """Some of the users."""
+    parts = [rows.of(int(u)) for u in users]
+    starts = np.concatenate([[0], np.cumsum([len(part.y) for part in parts])]).astype(np.intp)
+    contexts = None
+    if rows.contexts is not None:
+        contexts = np.concatenate([rows.contexts[rows.starts[u] : rows.starts[u + 1]] for u in users])
+    return UserRows(Rows.join(parts), starts, rows.labels[users], contexts)

@@ -1,0 +1,92 @@
+"""Comparisons sorted by user, so that one user's rows are one slice: what every estimate is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.checks import distinct_labels, label_array
+from prefkin.errors import UnknownUser
+
+__all__ = ["Rows", "UserRows"]
+
+
+class Rows(NamedTuple):
+    """Comparisons without their owners: what an estimate is computed from."""
+
+    Z: FloatArray  # (n, d)
+    y: FloatArray  # (n,)
+    weights: FloatArray  # (n,)
+
+    @classmethod
+    def join(cls, parts: Sequence[Rows]) -> Rows:
+        """Rows of several origins, one after the other."""
+        return parts[0] if len(parts) == 1 else cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def signed(self) -> FloatArray:
+        """(2y − 1) z: every row as if its first action had been preferred, (n, d)."""
+        return (2.0 * self.y - 1.0)[:, None] * self.Z
+
+
+@dataclass(frozen=True, eq=False)
+class UserRows:
+    """Comparisons sorted by user, so that one user's rows are one slice."""
+
+    rows: Rows
+    starts: IntArray  # (U + 1,) user u owns rows starts[u]:starts[u + 1]
+    labels: LabelArray  # (U,)
+    contexts: IntArray | None = None  # (n,) which context a row is about, as a number
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def dim(self) -> int:
+        """Number of features."""
+        return self.rows.Z.shape[1]
+
+    @cached_property
+    def counts(self) -> FloatArray:
+        """N_u: comparisons per user, each counted by its weight."""
+        return np.bincount(self.owner, self.rows.weights, len(self)).astype(np.float64)
+
+    @cached_property
+    def owner(self) -> IntArray:
+        """(n,) the position of each row's user."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    def of(self, user: int) -> Rows:
+        """One user's rows, as views."""
+        own = slice(self.starts[user], self.starts[user + 1])
+        return Rows(*(part[own] for part in self.rows))
+
+    def of_many(self, users: Iterable[int]) -> Rows:
+        """Several users' rows, in the order given."""
+        return Rows.join([self.of(user) for user in users])
+
+    @cached_property
+    def _position(self) -> dict[Hashable, int]:
+        return {label: i for i, label in enumerate(self.labels.tolist())}
+
+    def index(self, label: Hashable) -> int:
+        """Position of a user's label, or one line that says what is known."""
+        try:
+            return self._position[label]
+        except (KeyError, TypeError):
+            known = ", ".join(repr(name) for name in self.labels[:5].tolist())
+            more = ", ..." if len(self) > 5 else ""
+            raise UnknownUser(
+                f"user {label!r} is not among the {len(self)} fitted users ({known}{more}); "
+                "fit again with this user's rows, or use fold_in(Z, y)"
+            ) from None
+
+    def indices(self, labels: ArrayLike | Sequence[Hashable]) -> IntArray:
+        """Positions of many labels."""
+        distinct, codes = distinct_labels(label_array(labels, "users"))
+        return np.array([self.index(label) for label in distinct.tolist()], dtype=np.intp)[codes]

@@ -1,0 +1,140 @@
+"""How many more answers it takes, and when there are enough.
+
+A forecast asks the questions the session would ask, without hearing answers: each one adds the information that is
+expected of it. The stopping rule looks at what the user may lose by being given the actions that seem best today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+from scipy.special import expit
+
+from prefkin.data.arrays import FloatArray
+from prefkin.data.candidates import Candidates
+
+__all__ = ["Enough", "Forecast", "expected_slope", "forecast", "posterior_regrets", "radius_of"]
+
+NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+DRAWS_AT_ONCE = 2_000_000  # numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """About how many more answers bring the radius to a share of what it is now."""
+
+    answers: float  # infinity: not with these candidates
+    now: float  # √tr C, the typical distance between estimate and truth
+    target: float
+    simulated: int  # questions played through
+    path: FloatArray  # the radius after 0, 1, ... simulated questions
+
+    @property
+    def extrapolated(self) -> bool:
+        """Is the answer further away than what was played through?"""
+        return bool(self.answers > self.simulated)
+
+    def __str__(self) -> str:
+        goal = f"bring the radius from {self.now:.3g} to {self.target:.3g}"
+        if np.isinf(self.answers):
+            return f"no number of answers about these candidates would {goal}"
+        how = f", extrapolated from {self.simulated}" if self.extrapolated else ""
+        return f"about {self.answers:.0f} more answers{how} {goal}"
+
+
+@dataclass(frozen=True)
+class Enough:
+    """Whether to stop asking: true when the best actions of today are good enough with the wanted probability."""
+
+    reached: bool
+    regret: float  # quantile of what today's best actions lose per context
+    mean_regret: float
+    tolerance: float
+    level: float
+
+    def __bool__(self) -> bool:
+        return self.reached
+
+    def __str__(self) -> str:
+        verdict = "enough" if self.reached else "not enough yet"
+        return (
+            f"{verdict}: with probability {self.level:.0%} the best actions of today lose at most {self.regret:.3g} "
+            f"per context (on average {self.mean_regret:.2g}); tolerated: {self.tolerance:g}"
+        )
+
+
+def radius_of(information: FloatArray) -> float:
+    """√tr C with C the inverse of the information.
+
+    >>> radius_of(np.diag([1.0, 0.25])).__round__(3)
+    2.236
+    """
+    factor = cholesky(information, lower=True)
+    return float(np.linalg.norm(solve_triangular(factor, np.eye(len(factor)), lower=True)))
+
+
+def expected_slope(z: FloatArray, theta: FloatArray, information: FloatArray) -> float:
+    """E σ′(zᵀθ) when θ ~ N(theta, information⁻¹): the information that an answer about z is expected to carry.
+
+    >>> expected_slope(np.array([1.0]), np.zeros(1), np.eye(1) * 1e12).__round__(3)
+    0.25
+    """
+    spread = np.linalg.norm(solve_triangular(cholesky(information, lower=True), z, lower=True))
+    p = expit(float(z @ theta) + spread * NODES)
+    return float(WEIGHTS @ (p * (1.0 - p)))
+
+
+def forecast(
+    information: FloatArray,
+    next_question: Callable[[FloatArray], tuple[FloatArray, float] | None],
+    share: float,
+    cap: int,
+) -> Forecast:
+    """Play questions until the radius is down to `share` of what it is, at most `cap` of them.
+
+    `next_question` gives z of the next question and the information that its answer adds along z, or None when no
+    pair is left. Beyond the cap 1/radius², which grows steadily once every direction is asked about, goes on as in the
+    second half of what was played.
+    """
+    now = radius_of(information)
+    target, path, information = share * now, [now], information.copy()
+    while path[-1] > target and len(path) <= cap:
+        asked = next_question(information)
+        if asked is None:
+            return Forecast(np.inf, now, target, len(path) - 1, np.array(path))
+        z, weight = asked
+        information += weight * np.outer(z, z)
+        path.append(radius_of(information))
+    simulated = len(path) - 1
+    if path[-1] <= target:
+        return Forecast(float(simulated), now, target, simulated, np.array(path))
+    precision = 1.0 / np.square(path)
+    half = simulated // 2
+    pace = (precision[-1] - precision[half]) / max(simulated - half, 1)
+    more = (1.0 / target**2 - precision[-1]) / pace if pace > 0 else np.inf
+    return Forecast(float(np.ceil(simulated + more)), now, target, simulated, np.array(path))
+
+
+def posterior_regrets(
+    candidates: Candidates, theta: FloatArray, information: FloatArray, draws: int, rng: np.random.Generator
+) -> FloatArray:
+    """What the best actions for `theta` lose per context, for `draws` preferences from N(theta, information⁻¹).
+
+    >>> cands = Candidates([[[0.0], [1.0]]])
+    >>> posterior_regrets(cands, np.array([1.0]), np.eye(1) * 1e12, 3, np.random.default_rng(0)).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    factor = cholesky(information, lower=True)
+    noise = solve_triangular(factor, rng.standard_normal((len(theta), draws)), lower=True, trans="T")
+    chosen = candidates.starts[:-1] + candidates.argmax(candidates.features @ theta)
+    lost = np.empty(draws)
+    piece = max(1, DRAWS_AT_ONCE // len(candidates.features))
+    for at in range(0, draws, piece):
+        reward = candidates.features @ (theta[:, None] + noise[:, at : at + piece])
+        best = np.maximum.reduceat(reward, candidates.starts[:-1], axis=0)
+        lost[at : at + piece] = candidates.weights @ (best - reward[chosen])
+    return lost

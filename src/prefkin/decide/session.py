@@ -1,0 +1,426 @@
+"""A²-Off-C²PL for one user (Algorithm 2): ask about a pair, hear the answer, know more.
+
+The session is a conversation: a simulation, the command line and a page can drive the same object, and its state can
+be written down after every answer.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Hashable, Sequence
+from copy import deepcopy
+from functools import cached_property
+from operator import index
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigvalsh
+from scipy.special import expit
+
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.candidates import Candidates
+from prefkin.data.rows import Rows
+from prefkin.data.storage import label_from_json, label_to_json, write_atomically
+from prefkin.decide.forecast import Enough, Forecast, expected_slope, forecast, posterior_regrets
+from prefkin.decide.queries import RULES, Known, Pairs, QueryRule, Question, refuse_unknown_rule
+from prefkin.errors import SessionError
+from prefkin.execution.blas import in_one_order
+from prefkin.inference.estimate import fit_preference, fit_with_prior, refit_sequence
+from prefkin.inference.information import information_matrix
+from prefkin.inference.spectrum import gram
+
+__all__ = ["ActiveSession"]
+
+STATE_VERSION = 1
+
+
+class ActiveSession:
+    """Questions for one user, starting from what the user's neighbours already answered.
+
+    Made by `model.session(user, candidates)`.
+
+    >>> import numpy as np
+    >>> from prefkin import Candidates, OffC2PL
+    >>> Z, y = np.array([[1.0, 0.0], [0.5, 0.1], [1.0, 0.1]]), [1, 1, 0]
+    >>> model = OffC2PL(gamma=0.0).fit(Z, y, users=["ann"] * 3)
+    >>> session = model.session("ann", Candidates([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]))
+    >>> question = session.ask()                       # the second feature is the one nobody covered
+    >>> (question.first, question.second)
+    (1, 2)
+    >>> session.tell(question, True)
+    >>> session.n_answers
+    1
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        candidates: Candidates,
+        *,
+        theta: FloatArray,
+        ridge: float,
+        kappa: float,
+        rule: str = "coverage",
+        repeat: bool = False,
+        rng: np.random.Generator | None = None,
+        user: Hashable = None,
+        prior: FloatArray | None = None,
+    ) -> None:
+        refuse_unknown_rule(rule)
+        if candidates.dim != rows.Z.shape[1]:
+            raise SessionError(f"the candidates have {candidates.dim} features, the model has {rows.Z.shape[1]}")
+        self.user, self.candidates, self.rule, self.repeat = user, candidates, rule, repeat
+        self.ridge, self.kappa = ridge, kappa
+        self._prior = prior  # precision of θ ~ N(theta, prior⁻¹); None: the rows and the ridge are what is known
+        self.log: list[tuple[Question, bool | None]] = []  # None: skipped
+        self._offline = len(rows.y)
+        self._rows = rows
+        self._start = information_matrix(rows, ridge=ridge, kappa=kappa) if prior is None else prior
+        self._information = self._start.copy()
+        self._theta = self._before = np.array(theta, dtype=np.float64)
+        self._trail = np.zeros_like(self._theta)  # Σ_n θ̃ⁿ
+        self._closed = Pairs()
+        self._pending: Question | None = None
+        self._rng = np.random.default_rng() if rng is None else rng
+        if not isinstance(self._rng.bit_generator, np.random.PCG64):  # whose state is plain numbers, as a file needs
+            self._rng = np.random.default_rng(int(self._rng.integers(2**63)))
+        self._rule: QueryRule = RULES[rule](candidates, self._start, self._rng)
+
+    def __repr__(self) -> str:
+        left = "" if self.repeat else ", no pair twice"
+        return f"ActiveSession(user {self.user!r}, {self.n_answers} answers, rule {self.rule!r}{left})"
+
+    # -- the conversation ------------------------------------------------------------------------------------------
+
+    @in_one_order
+    def ask(self) -> Question:
+        """The next question; the same one until it is answered or skipped  [paper: query]."""
+        if self._pending is None:
+            self._pending = self._rule.pick(self._closed, self._known)
+        if self._pending is None:
+            asked = (
+                f"all pairs of the {len(self.candidates)} contexts have been asked"
+                if self.log
+                else (f"none of the {len(self.candidates)} contexts has two different actions")
+            )
+            raise SessionError(f"{asked}; give more candidates, or allow repeats with repeat=True")
+        return self._pending
+
+    @in_one_order
+    def tell(self, question: Question, prefers_first: bool) -> None:
+        """Take an answer: True when the first action was preferred. Refits on all that is known  [paper: theta_n]."""
+        if not isinstance(prefers_first, bool | np.bool_ | int) or prefers_first not in (True, False):
+            raise SessionError(f"an answer is True or False; got {prefers_first!r} (to pass, use skip)")
+        question = self._check(question)
+        answer = Rows(self.difference(question)[None], np.array([float(prefers_first)]), np.ones(1))
+        rows = Rows.join([self._rows, answer])
+        if self._prior is None:
+            theta = fit_preference(rows, ridge=self.ridge, start=self._theta)
+        else:
+            theta = fit_with_prior(rows, mean=self._before, precision=self._prior)
+        # nothing has changed so far: an interrupted refit leaves the session as it was
+        self._note(question, bool(prefers_first))
+        self._rows, self._theta = rows, theta
+        self._trail += theta
+
+    @in_one_order
+    def tell_all(self, questions: Sequence[Question], answers: Sequence[bool]) -> None:
+        """Take the answers to several questions, such as those of `plan`: as `tell` one by one, and quicker."""
+        if len(questions) != len(answers):
+            raise SessionError(f"{len(answers)} answers to {len(questions)} questions; give one for each")
+        if self._prior is not None or self._rule.reads_answers or len(questions) == 0:
+            for question, answer in zip(questions, answers, strict=True):
+                self.tell(question, answer)
+            return
+        for answer in answers:
+            if not isinstance(answer, bool | np.bool_ | int) or answer not in (True, False):
+                raise SessionError(f"an answer is True or False; got {answer!r} (to pass, use skip)")
+        asked = [self._check(question) for question in questions]
+        if not self.repeat and len({(q.context, q.pair) for q in asked}) < len(asked):
+            raise SessionError(
+                "a pair occurs twice among the questions; ask it once, or allow repeats with repeat=True"
+            )
+        Z = np.array([self.difference(question) for question in asked])
+        heard = Rows(Z, np.array(answers, dtype=np.float64), np.ones(len(asked)))
+        rows = Rows.join([self._rows, heard])
+        trail = refit_sequence(rows, len(self._rows.y), self._theta, ridge=self.ridge)
+        for question, z, prefers_first in zip(asked, Z, answers, strict=True):
+            if not self.repeat:
+                self._closed.add(question)
+            self._rule.heard(z)
+            self._record(question, bool(prefers_first))
+        self._information += Z.T @ Z
+        self._rows, self._theta = rows, trail[-1].copy()
+        self._trail += trail.sum(axis=0)
+
+    def skip(self, question: Question) -> None:
+        """No answer: nothing is learnt, and this pair is not asked again."""
+        question = self._check(question)
+        self._closed.add(question)
+        self._record(question, None)
+
+    @in_one_order
+    def plan(self, n: int) -> list[Question]:
+        """The next `n` questions, as asking one at a time would give them; fewer when pairs run out.
+
+        Only for rules that read no answers: the whole questionnaire is then known beforehand.
+        """
+        if self._rule.reads_answers:
+            raise SessionError(
+                f"rule {self.rule!r} reads the answers, so its questions cannot be planned; ask() instead"
+            )
+        rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
+        questions: list[Question] = []
+        while len(questions) < n:
+            question = rule.pick(closed, self._known) if upcoming is None else upcoming
+            if question is None:
+                break
+            upcoming = None
+            questions.append(question)
+            if not self.repeat:
+                closed.add(question)
+            rule.heard(self.difference(question))
+        return questions
+
+    def difference(self, question: Question) -> FloatArray:
+        """z = φ(x, a) − φ(x, a′) of a question."""
+        actions = self.candidates.of(question.context)
+        return actions[question.first] - actions[question.second]
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def n_answers(self) -> int:
+        """N: answers heard so far, without those skipped."""
+        return len(self._rows.y) - self._offline
+
+    @property
+    def theta(self) -> FloatArray:
+        """θ̃ᴺ: the estimate from neighbours' rows and all answers  [paper: theta_n]."""
+        return self._theta.copy()
+
+    @property
+    def information(self) -> FloatArray:
+        """M̃ᴺ, shape (d, d); with a posterior to start from, the precision of the posterior now."""
+        if self._prior is None:
+            return self._information.copy()
+        return self._hessian
+
+    @property
+    def eigenvalues(self) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues of the information before the first question and now, each from the smallest."""
+        return eigvalsh(self._start), eigvalsh(self.information)
+
+    @property
+    @in_one_order
+    def preference(self) -> FloatArray:
+        """θ̄: the last estimate weighted by d·λ_min(M̃ᴺ), every estimate on the way by 1  [paper: theta_bar].
+
+        With a posterior to start from, the last estimate: it forgets nothing, so there is nothing to average.
+        """
+        n = self.n_answers
+        if n == 0 or self._prior is not None:
+            return self.theta
+        weight = len(self._theta) * float(eigvalsh(self._information, subset_by_index=[0, 0])[0])
+        return (weight * self._theta + self._trail) / (weight + n)
+
+    def best_actions(self, candidates: Candidates | None = None) -> IntArray:
+        """The greedy action of θ̄ in each context: Algorithm 2's output."""
+        shown = self.candidates if candidates is None else candidates
+        return shown.argmax(shown.features @ self.preference)
+
+    # -- how much longer -----------------------------------------------------------------------------------------------
+
+    @in_one_order
+    def forecast(self, share: float = 0.5, cap: int = 200) -> Forecast:
+        """About how many more answers bring the radius √tr C down to `share` of what it is now.
+
+        Plays the questions that this session's rule would ask if the estimate stayed where it is, each adding the
+        information expected of its answer; at most `cap` of them, the rest is extrapolated.
+
+        >>> from prefkin import Candidates, OffC2PL
+        >>> model = OffC2PL(gamma=0.0).fit(np.eye(2), [1, 0])
+        >>> session = model.session(0, Candidates([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]), repeat=True)
+        >>> print(session.forecast())
+        about 37 more answers bring the radius from 1.27 to 0.635
+        """
+        if not 0 < share < 1:
+            raise SessionError(f"share must be between 0 and 1, for example 0.5 to halve; got {share!r}")
+        rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
+        nothing = Rows(np.empty((0, len(self._theta))), np.empty(0), np.empty(0))
+
+        def next_question(information: FloatArray) -> tuple[FloatArray, float] | None:
+            nonlocal upcoming
+            known = Known(nothing, self._theta, information)
+            question = rule.pick(closed, known) if upcoming is None else upcoming
+            if question is None:
+                return None
+            upcoming = None
+            if not self.repeat:
+                closed.add(question)
+            z = self.difference(question)
+            rule.heard(z)
+            return z, expected_slope(z, self._theta, information)
+
+        return forecast(self._hessian, next_question, share, cap)
+
+    @in_one_order
+    def enough(self, tolerance: float = 0.1, level: float = 0.95, draws: int = 1000, random_state: Any = 0) -> Enough:
+        """Is what is known good enough to stop asking?
+
+        Yes when, with posterior probability `level`, taking the action that looks best in each context loses at most
+        `tolerance` per context against knowing the preference. Losses are in log odds: an action that loses 0.1 would
+        be preferred to the best one with probability 0.475. The posterior is N(theta, H⁻¹), by `draws` from it.
+
+        >>> from prefkin import Candidates, OffC2PL
+        >>> model = OffC2PL(gamma=0.0).fit(np.eye(2), [1, 0])
+        >>> session = model.session(0, Candidates([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]), repeat=True)
+        >>> bool(session.enough(tolerance=0.1)), bool(session.enough(tolerance=10.0))
+        (False, True)
+        """
+        if not tolerance > 0:
+            raise SessionError(f"tolerance must be above 0; got {tolerance!r}")
+        if not 0 < level < 1:
+            raise SessionError(f"level must be between 0 and 1; got {level!r}")
+        rng = np.random.default_rng(random_state)
+        lost = posterior_regrets(self.candidates, self._theta, self._hessian, draws, rng)
+        regret = float(np.quantile(lost, level))
+        return Enough(regret <= tolerance, regret, float(lost.mean()), float(tolerance), float(level))
+
+    @property
+    def _hessian(self) -> FloatArray:
+        """Posterior precision at the estimate, from prior or ridge, neighbours' rows and answers."""
+        Z, y, weights = self._rows
+        p = expit(Z @ self._theta)
+        return self._precision + gram(Rows(Z, y, weights * p * (1.0 - p)))
+
+    # -- writing it down ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on later, as plain JSON values."""
+        return {
+            "prefkin_session": STATE_VERSION,
+            "user": label_to_json(self.user),
+            "rule": self.rule,
+            "repeat": self.repeat,
+            "log": [[q.context, q.first, q.second, answer] for q, answer in self.log],
+            "pending": self._pending and [self._pending.context, self._pending.first, self._pending.second],
+            "theta": self._theta.tolist(),
+            "trail": self._trail.tolist(),
+            "rng": self._rng.bit_generator.state,
+            "fingerprint": self._fingerprint,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the state as JSON; the file is replaced as a whole or not at all."""
+        write_atomically(Path(path), json.dumps(self.state()).encode())
+
+    @in_one_order
+    def restore(self, state: dict[str, Any]) -> None:
+        """Bring a session that has heard nothing yet to a saved state."""
+        if self.log:
+            raise SessionError("this session has already begun; restore into a new one")
+        if state.get("prefkin_session") != STATE_VERSION:
+            raise SessionError(f"not a session state of version {STATE_VERSION}; it cannot be continued here")
+        if state.get("fingerprint") != self._fingerprint:
+            raise SessionError(
+                "the saved session was about other candidates, data or parameters; open it with the same ones"
+            )
+        try:
+            self._replay(state)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise SessionError(f"the saved session is damaged ({error!r:.80}); it cannot be continued") from None
+
+    def _replay(self, state: dict[str, Any]) -> None:
+        answered: list[tuple[FloatArray, float]] = []
+        for context, first, second, answer in state["log"]:
+            question = Question(context, first, second)
+            if answer is None:
+                self.skip(question)
+            elif answer in (True, False):
+                answered.append((self._note(question, bool(answer)), float(answer)))
+            else:
+                raise ValueError(f"an answer is {answer!r}")
+        if answered:
+            Z, y = np.array([z for z, _ in answered]), np.array([answer for _, answer in answered])
+            self._rows = Rows.join([self._rows, Rows(Z, y, np.ones(len(y)))])
+        for name in ("theta", "trail"):
+            values = np.array(state[name], dtype=np.float64)
+            if values.shape != self._theta.shape or not np.isfinite(values).all():
+                raise ValueError(f"{name} does not fit")
+            setattr(self, f"_{name}", values)
+        self._rng.bit_generator.state = state["rng"]
+        if state["pending"]:
+            question = Question(*state["pending"])
+            self._check(question)
+            self._pending = question
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _fingerprint(self) -> int:
+        """Which data and candidates this session is about."""
+        offline = (part[: self._offline] for part in self._rows)
+        constants = np.array([self.ridge, self.kappa])
+        return _checksum(constants, *offline, self.candidates.features, self.candidates.starts)
+
+    def _note(self, question: Question, answer: bool) -> FloatArray:
+        question = self._check(question)
+        z = self.difference(question)
+        if not self.repeat:
+            self._closed.add(question)
+        self._information += np.outer(z, z)
+        self._rule.heard(z)
+        self._record(question, answer)
+        return z
+
+    def _record(self, question: Question, answer: bool | None) -> None:
+        self.log.append((question, answer))
+        pending = self._pending
+        if pending is not None and (pending.context, pending.pair) == (question.context, question.pair):
+            self._pending = None
+
+    @property
+    def _known(self) -> Known:
+        return Known(self._rows, self._theta, self._precision)
+
+    @cached_property
+    def _precision(self) -> FloatArray:
+        return self.ridge * np.eye(len(self._theta)) if self._prior is None else self._prior
+
+    def _check(self, question: Question) -> Question:
+        """The question in plain integers, if it can be asked here."""
+        try:
+            x, i, j = index(question.context), index(question.first), index(question.second)
+        except (AttributeError, TypeError):
+            raise SessionError(f"{question!r:.60} is not a question; answer what ask() or plan() returned") from None
+        if not (0 <= x < len(self.candidates) and i != j and min(i, j) >= 0 and max(i, j) < self.candidates.sizes[x]):
+            raise SessionError(f"{question} is not about two different actions of one of the candidates' contexts")
+        if question in self._closed:
+            raise SessionError(f"{question} has been answered or skipped already")
+        return Question(x, i, j, question.score)
+
+
+def session_state(source: str | Path | dict[str, Any]) -> dict[str, Any]:
+    """A session's state from a file or as it is, with the user's label as it was given."""
+    if isinstance(source, dict):
+        state = dict(source)
+    else:
+        try:
+            state = json.loads(Path(source).read_text())
+        except FileNotFoundError:
+            raise SessionError(f"{source}: no such session file") from None
+        except (OSError, ValueError):
+            raise SessionError(f"{source}: not a session file, or a damaged one") from None
+    if not isinstance(state, dict) or "prefkin_session" not in state:
+        raise SessionError("this is not the state of a prefkin session")
+    return {**state, "user": label_from_json(state.get("user"))}
+
+
+def _checksum(*arrays: np.ndarray[Any, Any]) -> int:
+    value = 0
+    for array in arrays:
+        value = zlib.crc32(np.ascontiguousarray(array).tobytes(), value)
+    return value

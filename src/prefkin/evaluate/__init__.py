@@ -1,0 +1,7 @@
+"""How good a fit is, and how good the data are.
+
+audit    what is wrong or thin in the data, before any fit
+metrics  how good an estimate, a graph or a policy is
+compare  held-out performance of every method on one's own data
+plots    pictures
+"""

@@ -1,0 +1,112 @@
+"""Is it worth it on my data? Held-out performance of every method, on the same splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from prefkin.data.arrays import FloatArray
+from prefkin.data.comparisons import Comparisons
+from prefkin.data.folds import content_folds
+from prefkin.errors import InvalidComparisons
+from prefkin.evaluate.metrics import Reliability, reliability
+from prefkin.models.base import PreferenceModel
+from prefkin.models.baselines import mixture_em, per_user, pooled, shrink_to_pooled
+from prefkin.models.prefkin.estimator import PrefKin
+
+__all__ = ["METHODS", "Comparison", "compare"]
+
+METHODS: dict[str, Callable[[], PreferenceModel]] = {
+    "PrefKin": PrefKin,
+    "per user": per_user,
+    "everybody pooled": pooled,
+    "shrink to pooled": shrink_to_pooled,
+    "mixture EM": mixture_em,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Held-out log-loss and accuracy of several methods: mean over users, standard error over users."""
+
+    names: list[str]
+    log_loss: FloatArray  # (methods, users)
+    accuracy: FloatArray  # (methods, users)
+    given: FloatArray  # (methods, n) probability that each method gave to each held-out answer
+    weights: FloatArray  # (n,) of those answers
+
+    def reliability(self, name: str = "PrefKin") -> Reliability:
+        """Whether the held-out probabilities of one method can be taken at face value."""
+        return reliability(self.given[self.names.index(name)], self.weights)
+
+    def rows(self) -> list[tuple[str, float, float, float, float, float]]:
+        """Per method: name, log-loss, its error, accuracy, its error, and the error of the difference to the best."""
+        mean = self.log_loss.mean(axis=1)
+        best = int(np.argmin(mean))
+        root = np.sqrt(self.log_loss.shape[1])
+        return [
+            (
+                name,
+                float(mean[i]),
+                float(self.log_loss[i].std(ddof=1) / root),
+                float(self.accuracy[i].mean()),
+                float(self.accuracy[i].std(ddof=1) / root),
+                float((self.log_loss[i] - self.log_loss[best]).std(ddof=1) / root),
+            )
+            for i, name in enumerate(self.names)
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """Which one to trust: the best, or PrefKin where the difference is within two standard errors."""
+        rows = self.rows()
+        name, loss, *_ = min(rows, key=lambda row: row[1])
+        ours = next((row for row in rows if row[0] == "PrefKin"), None)
+        if ours is None or name == "PrefKin":
+            return f"{name} predicts best here"
+        if ours[1] - loss <= 2 * ours[5]:
+            return (
+                f"{name} is ahead of PrefKin by {ours[1] - loss:.4f}, within its error ({ours[5]:.4f}): either will do"
+            )
+        return f"{name} predicts better than PrefKin here, by {ours[1] - loss:.4f} ± {ours[5]:.4f}; trust it"
+
+
+def compare(
+    data: Comparisons, methods: dict[str, Callable[[], PreferenceModel]] | None = None, folds: int = 4
+) -> Comparison:
+    """Fit each method on all but one fold, predict the rest, in turn; contexts stay together when they are known.
+
+    Users with a single comparison are left out.
+
+    >>> from prefkin.data.synthetic import make_population
+    >>> data = make_population(np.random.default_rng(0), n_users=6, n_groups=2, dim=2, n_comparisons=20).data
+    >>> [row[0] for row in compare(data, {"pooled": pooled, "per user": per_user}, folds=2).rows()]
+    ['pooled', 'per user']
+    """
+    chosen = METHODS if methods is None else methods
+    data = data.take(np.bincount(data.who)[data.who] > 1)  # one row cannot be both learnt from and predicted
+    if len(data) == 0 or len(data.labels) < 2:
+        raise InvalidComparisons("comparing methods needs at least two users with at least two comparisons each")
+    rows = data.by_user()
+    order = np.argsort(data.who, kind="stable")
+    fold_of = np.empty(len(data), dtype=np.intp)
+    fold_of[order] = content_folds(rows, folds)
+    loss, right = np.zeros((len(chosen), len(data))), np.zeros((len(chosen), len(data)))
+    chance = np.full((len(chosen), len(data)), np.nan)
+    for fold in range(folds):
+        train, test = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        test = test[np.isin(data.who[test], data.who[train])]
+        for i, make in enumerate(chosen.values()):
+            p = make().fit(data.take(train)).predict_proba(data.Z[test], users=data.users[test])
+            given = np.where(data.y[test] == 1, p[:, 1], p[:, 0])
+            loss[i, test], right[i, test] = -np.log(np.maximum(given, 1e-300)), given > 0.5
+            chance[i, test] = given
+    sizes = np.maximum(np.bincount(data.who, data.weights), 1e-300)
+
+    def per_user_mean(values: FloatArray) -> FloatArray:
+        return np.array([np.bincount(data.who, data.weights * one) / sizes for one in values])
+
+    told = np.isfinite(chance[0])
+    return Comparison(list(chosen), per_user_mean(loss), per_user_mean(right), chance[:, told], data.weights[told])

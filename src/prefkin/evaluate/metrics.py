@@ -1,0 +1,142 @@
+"""How good an estimate, a graph or a policy is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.candidates import Candidates
+from prefkin.data.comparisons import Comparisons
+from prefkin.models.base import PreferenceModel
+
+__all__ = [
+    "HeldOut",
+    "Reliability",
+    "given_probabilities",
+    "held_out",
+    "pair_precision_recall",
+    "reliability",
+    "suboptimality_gap",
+]
+
+BINS = 10
+
+
+class HeldOut(NamedTuple):
+    """Performance on comparisons that were not fitted, with standard errors over users."""
+
+    log_loss: float
+    log_loss_error: float
+    accuracy: float
+    accuracy_error: float
+
+
+def held_out(model: PreferenceModel, data: Comparisons) -> HeldOut:
+    """Mean −log probability of the answers, and the share predicted right: the mean over users of each user's mean.
+
+    >>> import numpy as np
+    >>> from prefkin import OffC2PL
+    >>> data = Comparisons.from_arrays([[1.0], [2.0]], [1, 1], ["ann", "bo"])
+    >>> held_out(OffC2PL(gamma=0).fit(data), data).accuracy
+    1.0
+    """
+    given = given_probabilities(model, data)
+    loss, right = -np.log(np.maximum(given, 1e-300)), given > 0.5
+    per_user = np.bincount(data.who, data.weights)
+    heard = per_user > 0
+    means = [np.bincount(data.who, data.weights * values)[heard] / per_user[heard] for values in (loss, right)]
+    error = np.sqrt(heard.sum())
+    spread = [float(mean.std(ddof=1) / error) if len(mean) > 1 else 0.0 for mean in means]
+    return HeldOut(float(means[0].mean()), spread[0], float(means[1].mean()), spread[1])
+
+
+def given_probabilities(model: PreferenceModel, data: Comparisons) -> FloatArray:
+    """The probability that a model gave to each answer, (n,).
+
+    >>> from prefkin import OffC2PL
+    >>> data = Comparisons.from_arrays([[1.0], [-1.0]], [1, 0], ["ann", "ann"])
+    >>> given_probabilities(OffC2PL(gamma=0).fit(data), data).round(2).tolist()
+    [0.66, 0.66]
+    """
+    p = model.predict_proba(data.Z, users=data.users)
+    return np.where(data.y == 1, p[:, 1], p[:, 0])
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Did what was called 80 % likely happen in 80 %? Predictions binned by how sure they were; empty bins left out."""
+
+    predicted: FloatArray  # (bins,) mean probability of the likelier answer
+    observed: FloatArray  # (bins,) how often it was the answer given
+    low: FloatArray  # (bins,) 95 % interval of that share (Wilson's)
+    high: FloatArray
+    counts: FloatArray  # (bins,) answers
+
+    @property
+    def gap(self) -> float:
+        """Mean distance between promised and observed share, over answers (expected calibration error)."""
+        return float(np.average(np.abs(self.predicted - self.observed), weights=self.counts))
+
+    @property
+    def kept(self) -> int:
+        """Bins whose promise lies within the interval of what was observed."""
+        return int(np.sum((self.low <= self.predicted) & (self.predicted <= self.high)))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kept} of {len(self.counts)} bins of held-out predictions kept their promise (within 95 % error); "
+            f"promised and observed shares differ by {self.gap:.1%} on average"
+        )
+
+
+def reliability(given: FloatArray, weights: FloatArray | None = None, bins: int = BINS) -> Reliability:
+    """Reliability of the probabilities that were given to the answers which came.
+
+    Which of two actions comes first means nothing, so predictions are binned by the probability of the likelier answer,
+    from a half to 1, in bins of equal width. An answer held for exactly as likely as not counts as half right.
+
+    >>> result = reliability(np.array([0.9, 0.9, 0.9, 0.1, 0.6]), bins=2)
+    >>> result.predicted.round(2).tolist(), result.observed.tolist(), result.counts.tolist()
+    ([0.6, 0.9], [1.0, 0.75], [1.0, 4.0])
+    """
+    counted = np.ones(len(given)) if weights is None else weights
+    sure, right = np.maximum(given, 1.0 - given), 0.5 + 0.5 * np.sign(given - 0.5)
+    at = np.minimum(((sure - 0.5) * 2 * bins).astype(np.intp), bins - 1)
+    n = np.bincount(at, counted, bins).astype(np.float64)
+    used = n > 0
+    predicted, observed = (np.bincount(at, counted * values, bins)[used] / n[used] for values in (sure, right))
+    n = n[used]
+    z = float(norm.ppf(0.975))
+    middle = (observed + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(observed * (1 - observed) / n + z**2 / (4 * n**2))
+    return Reliability(predicted, observed, np.minimum(middle - half, observed), np.maximum(middle + half, observed), n)
+
+
+def suboptimality_gap(theta: FloatArray, candidates: Candidates, actions: IntArray) -> float:
+    """What the best policy for preference `theta` earns more than the one that takes `actions`  [paper: gap].
+
+    >>> suboptimality_gap(np.array([1.0]), Candidates([[[1.0], [3.0]]]), np.array([0]))
+    2.0
+    """
+    best = candidates.argmax(candidates.features @ theta)
+    return float((candidates.mean(best) - candidates.mean(actions)) @ theta)
+
+
+def pair_precision_recall(neighbourhoods: Sequence[IntArray], group: IntArray) -> tuple[float, float]:
+    """Of the ordered pairs (u, neighbour of u): how many are in one group; and how many of those in one are joined.
+
+    >>> pair_precision_recall([np.array([0, 1]), np.array([0, 1]), np.array([2])], np.array([0, 0, 0]))
+    (1.0, 0.3333333333333333)
+    """
+    joined = right = 0
+    for user, members in enumerate(neighbourhoods):
+        others = members[members != user]
+        joined += len(others)
+        right += int(np.sum(group[others] == group[user]))
+    together = int(np.sum(np.bincount(group) ** 2) - len(group))
+    return right / joined if joined else 1.0, right / together if together else 1.0

@@ -1,0 +1,264 @@
+"""Pictures, drawn with matplotlib (install `prefkin[plots]`), which is imported only when one is asked for."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.errors import InvalidParameter
+from prefkin.evaluate.metrics import HeldOut, Reliability
+from prefkin.models.base import PreferenceModel
+from prefkin.models.coverage import feature_name
+from prefkin.models.prefkin.estimator import PrefKin
+
+__all__ = [
+    "as_png",
+    "plot_coverage",
+    "plot_eigenvalues",
+    "plot_estimates",
+    "plot_growth",
+    "plot_held_out",
+    "plot_reliability",
+    "plot_users",
+]
+
+OWN, POOLED, MUTED = "#c2593f", "#2f6f8f", "#9a9a9a"
+COLOURS = ("#2f6f8f", "#c2593f", "#5b8c3a", "#8a5a9e", "#c99a2e", "#3aa39b", "#b0527a", "#6b6f3f", "#4f63b5", "#7d5a44")
+MOST_FEATURES = 20
+MOST_NAMES = 60
+MOST_IN_LEGEND = 10
+MOST_LINES = 5000
+
+
+def _axes(ax: Any, size: tuple[float, float]) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InvalidParameter("pictures need matplotlib; pip install 'prefkin[plots]'") from None
+    if ax is None:
+        ax = Figure(figsize=size, layout="constrained").subplots()
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def as_png(ax: Any) -> bytes:
+    """The picture an axes belongs to, as the bytes of a PNG file.
+
+    >>> as_png(plot_eigenvalues([1.0, 2.0], [1.5, 2.0]))[:4]
+    b'\\x89PNG'
+    """
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script the font lacks is drawn as boxes
+        ax.figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()
+
+
+def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
+    """A map of the users: where their estimates are, which group they are in, and how far either is in doubt.
+
+    Colours are groups (squares stand alone), faint where membership is in doubt. Up to 60 users have names, an ellipse
+    that holds their preference with probability one half (as far as two directions show it), and a thin line to what
+    their own answers say; with more users one typical ellipse is drawn per group. Models without a posterior show who
+    shares comparisons by lines instead.
+    """
+    ax = _axes(ax, (7.5, 6.5))
+    axes = _plane(model)
+    place, own = model.theta_ @ axes, model.own_theta_ @ axes
+    group, sure = _groups(model)
+    few, kin = len(place) <= MOST_NAMES, model if isinstance(model, PrefKin) else None
+    if kin is None:
+        _draw_links(ax, model, place)
+    elif few:
+        ax.plot(*np.stack([own, place]).transpose(2, 0, 1), color=MUTED, linewidth=0.6, alpha=0.6, zorder=1)
+        ax.scatter(*own.T, s=8, color=MUTED, zorder=1, label="by own answers only")
+    size = 55.0 if few else float(np.clip(6000 / len(place), 6, 40))
+    for k in range(-1, int(group.max()) + 1):
+        mine = np.flatnonzero(group == k)
+        if mine.size == 0:
+            continue
+        colour = MUTED if k < 0 else COLOURS[k % len(COLOURS)]
+        name = "stands alone" if k < 0 else "everybody" if len(mine) == len(place) else f"group {k + 1}"
+        ax.scatter(
+            *place[mine].T,
+            s=size,
+            color=colour,
+            alpha=0.15 + 0.85 * sure[mine] ** 2,
+            marker="s" if k < 0 else "o",
+            linewidths=0,
+            zorder=3,
+            label=f"{name} ({mine.size})" if k < MOST_IN_LEGEND else None,
+        )
+        if kin is not None:
+            for u in mine if few else [_typical(kin, mine)]:
+                _draw_ellipse(ax, kin, int(u), place[u], axes, colour, 0.06 if few else 0.25)
+    if few:
+        for label, point in zip(model.users_.tolist(), place if kin is None else own, strict=True):
+            ax.annotate(str(label), point, xytext=(3, 2), textcoords="offset points", fontsize=7, color="#555555")
+    ax.set(xticks=[], yticks=[], xlabel="what users disagree on most", ylabel="second most")
+    found = model.summary()
+    doubted = "" if found.uncertain is None else f", {found.uncertain} uncertain"
+    ax.set_title(f"{len(place)} users: {found.structure}{doubted}", loc="left")
+    ax.legend(frameon=False, fontsize=8, markerscale=1.0 if few else 2.0)
+    return ax
+
+
+def _plane(model: PreferenceModel) -> FloatArray:
+    """The two directions in which the estimates differ most; those of own estimates, should all others be equal."""
+    for estimates in (model.theta_, model.own_theta_):
+        _, size, axes = np.linalg.svd(estimates - estimates.mean(axis=0), full_matrices=False)
+        if size[0] > 1e-9:
+            break
+    plane = np.zeros((axes.shape[1], 2))
+    plane[:, : min(2, len(axes))] = axes[:2].T
+    largest = plane[np.argmax(np.abs(plane), axis=0), [0, 1]]
+    return plane * np.where(largest < 0, -1.0, 1.0)
+
+
+def _groups(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
+    """A group for each user, −1 for who stands alone, and how sure that is; groups are numbered by size."""
+    n_users = len(model.users_)
+    if isinstance(model, PrefKin):
+        group, sure = np.argmax(model.membership_, axis=1), model.membership_.max(axis=1)
+        group = np.where(group == model.membership_.shape[1] - 1, -1, group)
+    else:
+        pairs = np.array([(u, v) for u in range(n_users) for v in model.members(u).tolist()])
+        links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n_users, n_users))
+        group = connected_components(links, directed=False)[1]
+        group, sure = np.where(np.bincount(group)[group] == 1, -1, group), np.ones(n_users)
+    if group.max() < 0:
+        return group, sure
+    order = np.argsort(-np.bincount(group[group >= 0]), kind="stable")
+    return np.where(group < 0, -1, np.argsort(order)[np.maximum(group, 0)]), sure
+
+
+def _typical(model: PrefKin, users: IntArray) -> int:
+    """The user with the median uncertainty among some of a group."""
+    some = users[np.unique(np.linspace(0, len(users) - 1, min(len(users), 9)).astype(int))]
+    doubt = [np.trace(model.covariance(model.users_.tolist()[u])) for u in some]
+    return int(some[np.argsort(doubt)[len(some) // 2]])
+
+
+def _draw_ellipse(
+    ax: Any, model: PrefKin, user: int, point: FloatArray, axes: FloatArray, colour: str, alpha: float
+) -> None:
+    from matplotlib.patches import Ellipse
+
+    spread, turn = np.linalg.eigh(axes.T @ model.covariance(model.users_.tolist()[user]) @ axes)
+    across, along = 2.0 * np.sqrt(2.0 * np.log(2.0) * np.maximum(spread, 0.0))  # half of a plane normal law
+    angle = float(np.degrees(np.arctan2(turn[1, 1], turn[0, 1])))
+    ax.add_patch(Ellipse(tuple(point), along, across, angle=angle, color=colour, alpha=alpha, linewidth=0, zorder=0))
+
+
+def _draw_links(ax: Any, model: PreferenceModel, place: FloatArray) -> None:
+    from matplotlib.collections import LineCollection
+
+    pairs = {(min(u, v), max(u, v)) for u in range(len(place)) for v in model.members(u).tolist() if u != v}
+    shown = sorted(pairs)[:: 1 + len(pairs) // MOST_LINES]
+    ax.add_collection(LineCollection([place[list(pair)] for pair in shown], colors=MUTED, alpha=0.25, zorder=1))
+
+
+def plot_coverage(model: PreferenceModel, user: Hashable, n: int = 10, ax: Any = None) -> Any:
+    """The directions in which a user is known least: doubt left after own answers, and with everybody's."""
+    known = model.coverage_map(user, n)
+    ax = _axes(ax, (7.0, 1.6 + 0.34 * len(known.directions)))
+    height = np.arange(len(known.directions))[::-1]
+    own = np.array([direction.own_doubt for direction in known.directions])
+    pooled = np.array([direction.doubt for direction in known.directions])
+    ax.hlines(height, pooled, own, color=MUTED, linewidth=1.5)
+    ax.scatter(own, height, color=OWN, zorder=2, label="own answers only")
+    ax.scatter(pooled, height, color=POOLED, zorder=2, label="with others")
+    ax.axvline(known.strongest, color=MUTED, linewidth=0.8, linestyle="--", label="best-known direction")
+    ax.set_yticks(height, [direction.name for direction in known.directions])
+    ax.set(xlabel="doubt left (1: as before any answer)", xlim=(0.0, max(1.05, own.max() * 1.05, pooled.max() * 1.05)))
+    ax.set_title(f"what is known least about {user}", loc="left")
+    ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def plot_reliability(results: Mapping[str, Reliability] | Reliability, ax: Any = None) -> Any:
+    """Promised against observed shares of held-out answers, with 95 % intervals; below, the answers of the first."""
+    named = {"held-out answers": results} if isinstance(results, Reliability) else results
+    ax = _axes(ax, (6.0, 5.6))
+    ax.plot([0.5, 1.0], [0.5, 1.0], color=MUTED, linewidth=1, linestyle="--")
+    for k, (name, result) in enumerate(named.items()):
+        error = [result.observed - result.low, result.high - result.observed]
+        look = {"color": COLOURS[k % len(COLOURS)], "fmt": "o-", "markersize": 5, "linewidth": 1}
+        ax.errorbar(result.predicted, result.observed, error, label=f"{name}: off by {result.gap:.1%}", **look)
+    first = next(iter(named.values()))
+    for x, count in zip(first.predicted, first.counts, strict=True):
+        ax.text(x, 0.01, f"{count:,.0f}", transform=ax.get_xaxis_transform(), ha="center", fontsize=7, color=MUTED)
+    ax.set(xlabel="probability promised to the likelier answer", ylabel="how often it was given", xlim=(0.49, 1.01))
+    ax.set_title("do held-out predictions keep their promise?", loc="left")
+    ax.legend(frameon=False, fontsize=8, loc="upper left")
+    return ax
+
+
+def plot_eigenvalues(before: Sequence[float] | FloatArray, after: Sequence[float] | FloatArray, ax: Any = None) -> Any:
+    """How well each direction is covered, before and after the questions, weakest first."""
+    ax = _axes(ax, (7.0, 4.0))
+    position = np.arange(1, len(before) + 1)
+    ax.fill_between(position, before, after, color=POOLED, alpha=0.2, step=None)
+    ax.plot(position, before, color=OWN, marker="o", markersize=4, label="before the questions")
+    ax.plot(position, after, color=POOLED, marker="o", markersize=4, label="after")
+    ax.set(xlabel="direction, from the weakest", ylabel="information (eigenvalue)")
+    ax.set_title(f"weakest direction: {before[0]:.3g} → {after[0]:.3g}", loc="left")
+    if max(after) > 100 * max(min(before), 1e-12):
+        ax.set_yscale("log")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_estimates(
+    model: PreferenceModel, user: Hashable, feature_names: Sequence[str] | None = None, ax: Any = None
+) -> Any:
+    """What a user's own comparisons say about each feature, and what they say with the neighbours' added."""
+    u = model.position(user)
+    own, pooled = model.own_theta_[u], model.theta_[u]
+    shown = np.sort(np.argsort(-np.abs(pooled - own), kind="stable")[:MOST_FEATURES])
+    names = [feature_name(feature_names or model.feature_names_, int(i)) for i in shown]
+    ax = _axes(ax, (7.0, 1.5 + 0.28 * len(shown)))
+    height = np.arange(len(shown))[::-1]
+    ax.axvline(0.0, color=MUTED, linewidth=0.8)
+    ax.hlines(height, own[shown], pooled[shown], color=MUTED, linewidth=1.5)
+    ax.scatter(own[shown], height, color=OWN, label="own comparisons only", zorder=2)
+    ax.scatter(pooled[shown], height, color=POOLED, label=f"with {len(model.members(u)) - 1} neighbours", zorder=2)
+    ax.set_yticks(height, names)
+    ax.set(xlabel="liked less  ←   weight   →  liked more")
+    rest = f" ({len(shown)} of {len(own)} features, those that moved most)" if len(shown) < len(own) else ""
+    ax.set_title(f"what {user} wants{rest}", loc="left")
+    ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def plot_held_out(results: Mapping[str, HeldOut], ax: Any = None) -> Any:
+    """Held-out log-loss of several models, with standard errors over users; lower is better."""
+    ax = _axes(ax, (7.0, 1.2 + 0.45 * len(results)))
+    height = np.arange(len(results))[::-1]
+    losses = [result.log_loss for result in results.values()]
+    errors = [result.log_loss_error for result in results.values()]
+    colours = [POOLED if loss == min(losses) else MUTED for loss in losses]
+    ax.barh(height, losses, xerr=errors, color=colours, height=0.6)
+    ax.axvline(np.log(2), color=OWN, linewidth=1, linestyle="--")
+    ax.annotate("guessing ", (np.log(2), height[0] + 0.34), color=OWN, fontsize=8, ha="right")
+    ax.set_yticks(height, list(results))
+    ax.set(xlabel="log-loss on comparisons not seen before (lower is better)")
+    return ax
+
+
+def plot_growth(curves: Sequence[tuple[str, Sequence[float], Sequence[float], float]], ax: Any = None) -> Any:
+    """CPU seconds over sizes on logarithmic axes; each curve is a name, sizes, seconds and its exponent."""
+    ax = _axes(ax, (7.0, 5.0))
+    for name, sizes, seconds, exponent in curves:
+        ax.loglog(sizes, seconds, "o-", label=f"{name}: exponent {exponent:.2f}")
+    ax.set_xlabel("size")
+    ax.set_ylabel("CPU seconds")
+    ax.legend(fontsize=8, frameon=False)
+    return ax

@@ -1,0 +1,6 @@
+"""How work is carried out: on how many threads, with which BLAS, and who hears about it.
+
+executor  work on many items, each computed by one thread alone
+blas      one BLAS thread, so that sums have one order
+progress  telling whoever wants to know
+"""

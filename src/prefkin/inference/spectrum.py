@@ -1,0 +1,131 @@
+"""Smallest eigenvalues of Σ w z zᵀ, without a full decomposition where there are many features."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg import eigh, eigh_tridiagonal
+from scipy.linalg.blas import ssyrk, strsv
+from scipy.linalg.lapack import spotrf
+
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.rows import Rows
+
+__all__ = ["gram", "least_eigenvalue", "least_eigenvalues"]
+
+DECOMPOSED_UP_TO = 192  # features: below, a decomposition of the whole matrix is quicker
+ACCURACY = 1e-8  # relative, where no decomposition is made; a bound, usually far from reached
+LANCZOS_STEPS = 100
+KEPT = 4  # trial vectors: eigenvalues close to the smallest do not blur it
+CORRECTIONS = 12
+STACK_NUMBERS = 2**21  # numbers in the matrices that are decomposed in one call, or in the rows they are made of
+
+
+def gram(rows: Rows) -> FloatArray:
+    """Σ w_i z_i z_iᵀ, exactly symmetric."""
+    scaled = _scaled(rows)
+    product: FloatArray = scaled.T @ scaled
+    return product
+
+
+def _scaled(rows: Rows) -> FloatArray:
+    Z = rows.Z.astype(np.float64, copy=False)
+    return Z if (rows.weights == 1.0).all() else Z * np.sqrt(rows.weights)[:, None]
+
+
+def least_eigenvalue(rows: Rows) -> float:
+    """Smallest eigenvalue of Σ w_i z_i z_iᵀ; with fewer rows than features it is 0 and nothing is computed.
+
+    >>> least_eigenvalue(Rows(np.array([[3.0, 0.0], [0.0, 2.0]]), np.ones(2), np.ones(2)))
+    4.0
+    """
+    n, d = rows.Z.shape
+    if n < d:
+        return 0.0
+    if d > DECOMPOSED_UP_TO:
+        found = _by_inverse_lanczos(_scaled(rows))
+        if found is not None:
+            return found
+    return max(0.0, float(eigh(gram(rows), eigvals_only=True, subset_by_index=[0, 0], check_finite=False)[0]))
+
+
+def least_eigenvalues(rows: Rows, starts: IntArray) -> FloatArray:
+    """`least_eigenvalue` of each user's rows starts[u]:starts[u + 1]; small matrices are decomposed many at a time."""
+    d = rows.Z.shape[1]
+    if d > DECOMPOSED_UP_TO:
+        return np.array([least_eigenvalue(Rows(*(part[a:b] for part in rows))) for a, b in pairwise(starts)])
+    least = np.zeros(len(starts) - 1)
+    full = np.flatnonzero(np.diff(starts) >= d)
+    numbers = d * max(len(full) * d, len(rows.Z))
+    for some in np.array_split(full, max(1, numbers // STACK_NUMBERS)):
+        matrices = np.empty((len(some), d, d))
+        if len(some):
+            begin, end = starts[some[0]], starts[some[-1] + 1]
+            Z = _scaled(Rows(*(part[begin:end] for part in rows)))
+            for user, matrix in zip(some, matrices, strict=True):
+                own = Z[starts[user] - begin : starts[user + 1] - begin]
+                np.matmul(own.T, own, out=matrix)
+            least[some] = np.linalg.eigvalsh(matrices)[:, 0]
+    return np.maximum(least, 0.0)
+
+
+def _by_inverse_lanczos(X: FloatArray) -> float | None:
+    """Smallest eigenvalue of XᵀX from a float32 factorisation, made accurate by products with X; None if it is not.
+
+    Lanczos on the inverse finds the vector and its neighbours; the value is a Rayleigh quotient in float64, whose
+    error is at most ‖residual‖² / gap. Where that is too much, the residual, solved with the same factor, corrects it.
+    """
+    d = X.shape[1]
+    light = X.astype(np.float32)
+    factor, failed = spotrf(ssyrk(1.0, light.T, lower=1), lower=1, overwrite_a=1)
+    if failed or not np.isfinite(factor[-1, -1]):
+        return None
+    basis = np.empty((LANCZOS_STEPS + 1, d), dtype=np.float32)
+    start = np.cos(np.arange(d) ** 2 % 997, dtype=np.float32)
+    basis[0] = start / np.linalg.norm(start)
+    diagonal, beside = np.empty(LANCZOS_STEPS), np.empty(LANCZOS_STEPS)
+    for k in range(LANCZOS_STEPS):
+        image = _solved(factor, basis[k])
+        diagonal[k] = basis[k] @ image
+        for _ in range(2):  # twice, so that the basis stays orthogonal
+            image -= basis[: k + 1].T @ (basis[: k + 1] @ image)
+        beside[k] = np.linalg.norm(image)
+        basis[k + 1] = image / max(beside[k], 1e-30)
+        if k >= 11 and k % 4 == 3:
+            ritz, mix = eigh_tridiagonal(diagonal[: k + 1], beside[:k], check_finite=False)
+            missing = (mix[-1, -1] * beside[k]) ** 2 / (ritz[-1] - ritz[-2])  # of the largest eigenvalue, about
+            if missing <= 1e-6 * ritz[-1]:
+                break
+    if not ritz[-KEPT - 1] > 0:
+        return None
+    trial = np.linalg.qr(basis[: k + 1].T.astype(np.float64) @ mix[:, : -KEPT - 1 : -1])[0].T
+    return _corrected(X, factor, trial, gap=1.0 / ritz[-KEPT - 1] - 1.0 / ritz[-1])
+
+
+def _solved(factor: FloatArray, b: FloatArray) -> FloatArray:
+    half = strsv(factor, b, lower=1)
+    whole: FloatArray = strsv(factor, half, lower=1, trans=1, overwrite_x=1)
+    return whole
+
+
+def _corrected(X: FloatArray, factor: FloatArray, trial: FloatArray, gap: float) -> float | None:
+    """The smallest Rayleigh quotient among `trial` (orthonormal rows), until its error is below `ACCURACY`.
+
+    `gap` is the distance to the eigenvalues beyond those the rows of `trial` stand for. Where the residual is too
+    large, it is solved with the factor and joins the trial vectors.
+    """
+    images = trial @ X.T
+    for _ in range(CORRECTIONS):
+        _, turn = np.linalg.eigh(images @ images.T)
+        vector, image = turn[:, 0] @ trial, turn[:, 0] @ images
+        value = float(image @ image)
+        residual = X.T @ image - value * vector
+        if float(residual @ residual) <= ACCURACY * value * gap:
+            return value
+        step = _solved(factor, residual.astype(np.float32)).astype(np.float64)
+        for _ in range(2):
+            step -= trial.T @ (trial @ step)
+        step /= np.linalg.norm(step)
+        trial, images = np.vstack([trial, step]), np.vstack([images, X @ step])
+    return None

@@ -1,0 +1,10 @@
+"""Estimators in scikit-learn's sense, and what every fitted one offers.
+
+base       what every fitted model offers: probabilities, policies, sessions
+reports    what a model tells: explanations, summaries
+coverage   in which directions a preference is known, in words
+files      models on disk
+off_c2pl   the paper's algorithm
+prefkin    evidence decides who is pooled, and how much
+baselines  what PrefKin has to beat, tuned
+"""

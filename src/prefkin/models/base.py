@@ -1,0 +1,353 @@
+"""What every fitted model offers, whatever decided who is pooled with whom.
+
+A model is an estimate θ_u per user, the rows that shaped it, and how far it may be wrong. From these follow
+probabilities, policies, questions and files, so they are written once, here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable
+from dataclasses import replace
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
+
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.candidates import Candidates
+from prefkin.data.comparisons import Comparisons
+from prefkin.data.rows import Rows, UserRows
+from prefkin.decide.policy import Policy, best_policy, greedy_policy
+from prefkin.decide.session import ActiveSession, session_state
+from prefkin.errors import InvalidComparisons, InvalidParameter
+from prefkin.execution.blas import in_one_order
+from prefkin.inference.information import information_matrix
+from prefkin.models.coverage import CoverageMap, coverage_map
+from prefkin.models.reports import Summary
+
+MOST_PESSIMISM = 1e6
+
+__all__ = ["PreferenceModel"]
+
+
+class PreferenceModel(ClassifierMixin, BaseEstimator):
+    """Base of the estimators: a scikit-learn classifier of "the first one is preferred", with users as metadata."""
+
+    users_: LabelArray  # (U,)
+    own_theta_: FloatArray  # (U, d)
+    radius_: FloatArray  # (U,)
+    theta_: FloatArray  # (U, d)
+    classes_: LabelArray  # (2,)
+    n_features_in_: int
+    feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
+    n_comparisons_: FloatArray  # (U,) N_u
+    _users: UserRows
+    _keeps_float32 = False  # features given as float32 stay so, in half the memory
+
+    # -- what a method decides ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+        """Learn every user's preference."""
+
+    @abstractmethod
+    def members(self, position: int) -> IntArray:
+        """Positions of the users whose rows shape the estimate of the user at `position`."""
+
+    @abstractmethod
+    def _prior(self) -> tuple[float, float]:
+        """Ridge λ and slope κ of the information matrix."""
+
+    @abstractmethod
+    def width(self, user: Hashable) -> float:
+        """β̃_u: how far the estimate may be off, in the norm of `information(user)`."""
+
+    # -- reading what was learnt -------------------------------------------------------------------------------------
+
+    @overload
+    def neighbours(self, user: Hashable, weights: Literal[False] = False) -> LabelArray: ...
+
+    @overload
+    def neighbours(self, user: Hashable, weights: Literal[True]) -> tuple[LabelArray, FloatArray]: ...
+
+    def neighbours(self, user: Hashable, weights: bool = False) -> LabelArray | tuple[LabelArray, FloatArray]:
+        """Labels of the users whose data shape `user`'s estimate, itself included.
+
+        With `weights=True` also how much: each one's share of the comparisons that are used.
+        """
+        members = self.members(self.position(user))
+        if not weights:
+            return self.users_[members]
+        counts = self._users.counts[members]
+        return self.users_[members], counts / max(float(counts.sum()), 1e-300)
+
+    @in_one_order
+    def information(self, user: Hashable) -> FloatArray:
+        """M̃_u = (λ/κ) I + Σ z zᵀ over the neighbourhood's rows, shape (d, d); computed when asked for."""
+        rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
+        return information_matrix(rows, ridge=ridge, kappa=kappa)
+
+    @in_one_order
+    def decision_function(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
+        """The log-odds of each row: positive when the first action is the one `users[i]` would prefer."""
+        check_is_fitted(self)
+        if isinstance(Z, Comparisons):
+            users = Z.users if users is None else users
+            Z = Z.Z
+        features = validate_data(self, Z, reset=False, dtype=np.float64)
+        return self._margins(features, self._owners(users, len(features)))
+
+    def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
+        """θ_uᵀz of each row, u its owner."""
+        margin: FloatArray = np.einsum("ij,ij->i", features, self.theta_[owner])
+        return margin
+
+    def predict_proba(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
+        """Probability of each answer, shape (n, 2); column 1: the first action is preferred."""
+        margin = self.decision_function(Z, users=users)
+        return np.column_stack([expit(-margin), expit(margin)])
+
+    def predict(self, Z: ArrayLike | Comparisons, users: Any = None) -> LabelArray:
+        """The likelier answer for each row."""
+        prefers_first = self.decision_function(Z, users=users) > 0
+        return self.classes_[prefers_first.astype(np.intp)]
+
+    def score(self, X: ArrayLike, y: ArrayLike, users: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Share of answers predicted right."""
+        return float(accuracy_score(y, self.predict(X, users=users), sample_weight=sample_weight))
+
+    def summary(self) -> Summary:
+        """How alike these people are; `print` says it in words."""
+        check_is_fitted(self)
+        members = [self.members(u) for u in range(len(self._users))]
+        sizes = [len(some) for some in members]
+        counts = self._users.counts
+        own = [counts[u] / max(float(counts[some].sum()), 1e-300) for u, some in enumerate(members)]
+        n = len(members)
+        structure = "unrelated" if max(sizes) == 1 else "one group" if min(sizes) == n else "neighbourhoods"
+        return Summary(
+            structure,
+            n,
+            float(counts.sum()),
+            self._users.dim,
+            tuple(sorted({tuple(some): len(some) for some in members if len(some) > 1}.values(), reverse=True)),
+            sum(size == 1 for size in sizes) if n > 1 else 0,
+            None,
+            float(1.0 - np.mean(own)),
+            None,
+        )
+
+    def coverage_map(self, user: Hashable, n: int = 5) -> CoverageMap:
+        """The `n` directions in which `user`'s preference is known least, in words; `print` shows a small table."""
+        own, pooled = self._doubt_left(user)
+        return coverage_map(user, own, pooled, self.feature_names_, n)
+
+    @in_one_order
+    def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
+        """What own rows, and all that are used, leave of the prior: (λ/κ) M⁻¹ of each, shape (d, d)."""
+        ridge, kappa = self._prior()
+        own = information_matrix(self._users.of(self.position(user)), ridge=ridge, kappa=kappa)
+        both = [ridge / kappa * np.linalg.inv(M) for M in (own, self.information(user))]
+        return (both[0] + both[0].T) / 2.0, (both[1] + both[1].T) / 2.0
+
+    # -- acting on it ------------------------------------------------------------------------------------------------
+
+    def policy(
+        self,
+        user: Hashable,
+        candidates: Candidates,
+        pessimism: float = 1.0,
+        reference: ArrayLike | None = None,
+        scope: str = "policy",
+    ) -> Policy:
+        """The actions to recommend to `user`, and what they are worth at least.
+
+        Parameters
+        ----------
+        pessimism : scales β̃_u; 0 is the greedy policy, 1 the paper's
+        reference : w, the mean feature against which a policy is valued; 0 unless given. It matters: unlike the
+            paper says, other references give other policies.
+        scope : "policy" values a policy as a whole, as the paper does; "context" plays safe in each context alone
+        """
+        u = self.position(user)
+        if not isinstance(pessimism, Real) or not 0 <= pessimism <= MOST_PESSIMISM:
+            raise InvalidParameter(f"pessimism must be a number from 0 to {MOST_PESSIMISM:g}; got {pessimism!r}")
+        refuse_other_candidates(candidates)
+        try:
+            w = None if reference is None else np.asarray(reference, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InvalidParameter(f"reference must be {self.n_features_in_} numbers; got {reference!r:.40}") from None
+        theta = self.theta_[u]
+        if pessimism == 0:
+            return greedy_policy(candidates, theta, w)
+        beta = pessimism * self.width(user)
+        return best_policy(candidates, theta, self.information(user), beta=beta, reference=w, scope=scope)
+
+    def session(
+        self,
+        user: Hashable,
+        candidates: Candidates,
+        rule: str = "coverage",
+        repeat: bool = False,
+        random_state: Any = None,
+    ) -> ActiveSession:
+        """Questions for `user`, warm-started from the neighbours' answers.
+
+        Parameters
+        ----------
+        rule : "coverage" (the paper's), "fisher" or "random"
+        repeat : may a pair that was answered be asked again?
+        random_state : seed or generator, for rule "random"
+        """
+        rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
+        refuse_other_candidates(candidates)
+        return ActiveSession(
+            rows,
+            candidates,
+            theta=self.theta_[self.position(user)],
+            ridge=ridge,
+            kappa=kappa,
+            rule=rule,
+            repeat=repeat,
+            rng=generator(random_state),
+            user=user,
+        )
+
+    def resume_session(self, source: str | Path | dict[str, Any], candidates: Candidates) -> ActiveSession:
+        """A session saved with `session.save(path)` or `session.state()`, ready to go on."""
+        state = session_state(source)
+        rule, repeat = str(state.get("rule")), bool(state.get("repeat"))
+        session = self.session(state["user"], candidates, rule=rule, repeat=repeat)
+        session.restore(state)
+        return session
+
+    # -- data in -----------------------------------------------------------------------------------------------------
+
+    def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, LabelArray]:
+        """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
+        if isinstance(Z, Comparisons):
+            if y is not None or users is not None or sample_weight is not None:
+                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+            data, classes = Z, np.array([0, 1])
+            validate_data(self, data.Z, skip_check_array=True)
+            self.feature_names_ = data.feature_names
+        else:
+            kinds = [np.float64, np.float32] if self._keeps_float32 else np.float64
+            features = validate_data(self, Z, dtype=kinds, ensure_all_finite=False)
+            answers, classes = two_answers(y, type(self).__name__)
+            weights = None
+            if sample_weight is not None:
+                weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
+            owners = np.zeros(len(features), dtype=np.intp) if users is None else users
+            data = Comparisons.from_arrays(features, answers, owners, weights=weights)
+            given = getattr(self, "feature_names_in_", None)  # scikit-learn's, when Z was a frame
+            self.feature_names_ = None if given is None else tuple(str(name) for name in given)
+        rows = data.by_user(copy=not isinstance(Z, Comparisons))
+        if rows.rows.Z.dtype == np.float32 and not self._keeps_float32:
+            rows = replace(rows, rows=rows.rows._replace(Z=rows.rows.Z.astype(np.float64)))
+        return rows, classes
+
+    def _named_features(self) -> dict[str, Any]:
+        """Feature names for a model file; `checked` ones came from a frame and are compared with later frames."""
+        return {"feature_names": self.feature_names_, "feature_names_checked": hasattr(self, "feature_names_in_")}
+
+    def _restore_features(self, about: dict[str, Any]) -> None:
+        """Take names out of what a model file says; files written before there were names have none."""
+        names = about.pop("feature_names", None)
+        checked = about.pop("feature_names_checked", False)
+        self.feature_names_ = None if names is None else tuple(names)
+        if names is not None and checked:
+            self.feature_names_in_ = np.array(names, dtype=object)
+
+    def position(self, user: Hashable) -> int:
+        """Where `user` stands in `users_` and the arrays beside it."""
+        check_is_fitted(self)
+        return self._users.index(user)
+
+    def _owners(self, users: Any, n: int) -> IntArray:
+        if users is None:
+            if len(self._users) > 1:
+                raise InvalidComparisons(
+                    f"the model knows {len(self._users)} users; say whose answers to predict with users=[...]"
+                )
+            return np.zeros(n, dtype=np.intp)
+        owner = self._users.indices(users)
+        if len(owner) != n:
+            raise InvalidComparisons(f"users has {len(owner)} labels for {n} rows; give one per row")
+        return owner
+
+    def _newcomer(self, Z: ArrayLike, y: ArrayLike) -> UserRows:
+        """The rows of somebody who was not fitted, checked against the model."""
+        _check_feature_names(self, Z, reset=False)
+        answers = y if set(self.classes_) == {0, 1} else np.asarray(y) == self.classes_[1]
+        new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
+        if new.dim != self._users.dim:
+            raise InvalidParameter(
+                f"the new user has {new.dim} features, the model has {self._users.dim}; describe both in the same way"
+            )
+        return new
+
+    def _pooled_rows(self, user: Hashable) -> Rows:
+        members = self.members(self.position(user))
+        return self._users.of_many(members)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def two_answers(y: Any, who: str) -> tuple[FloatArray, LabelArray]:
+    """Answers as 0 and 1, and the two labels they were given as, smaller first.
+
+    scikit-learn lets a classifier's two labels be anything; the larger one then means "the first is preferred".
+    """
+    if y is None:
+        raise ValueError(f"{who} requires y to be passed, but the target y is None")
+    given = column_or_1d(y, warn=True)
+    if given.dtype.kind == "f" and (given == 0.5).any() and np.isin(given, (0.0, 0.5, 1.0)).all():
+        return given, np.array([0, 1])  # ties: refused by row with the other checks
+    if given.dtype.kind == "f" and np.isnan(given).any() and np.isin(given[~np.isnan(given)], (0.0, 1.0)).all():
+        return given, np.array([0, 1])  # missing answers: likewise
+    check_classification_targets(given)
+    labels = np.unique(given)
+    if np.isin(labels, (0, 1)).all():
+        return given.astype(np.float64), np.array([0, 1]).astype(given.dtype)
+    if len(labels) != 2:
+        kind = "one class" if len(labels) == 1 else "multiclass"
+        raise InvalidComparisons(
+            f"Only binary classification is supported. The type of the target is {kind}: y holds "
+            f"{len(labels)} different answers ({', '.join(map(repr, labels[:4].tolist()))}...); code them 0 and 1"
+        )
+    return (given == labels[1]).astype(np.float64), labels
+
+
+def refuse_other_candidates(candidates: Any) -> None:
+    if not isinstance(candidates, Candidates):
+        raise InvalidParameter(f"candidates must be prefkin.Candidates(features); got a {type(candidates).__name__}")
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """scikit-learn's random_state (None, a seed, an old or new generator) as a numpy Generator."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31))
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise InvalidParameter(f"random_state must be None, a seed or a generator; got {random_state!r}") from None

@@ -1,0 +1,110 @@
+"""Who may be pooled with whom: the connection test, one row of the graph at a time.
+
+Neighbourhoods are one hop, not transitive: u may be pooled with v and v with w without u being pooled with w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.inference.compiled import compiled_kernels
+from prefkin.models.off_c2pl.pairs import Census, census_by_rows, census_by_tiles, nearest_pair
+from prefkin.models.off_c2pl.posterior import Beliefs
+
+__all__ = ["Graph"]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Users as points with radii; edges are computed when asked for, never stored  [paper: connect].
+
+    >>> pair = Graph(np.array([[0.0], [1.0]]), np.array([0.1, 0.1]), np.array([1.3, 1.3]), 1.0, np.ones(2, bool))
+    >>> pair.neighbours(0).tolist()
+    [0, 1]
+    """
+
+    theta: FloatArray  # (U, d)
+    radius: FloatArray  # (U,)
+    gamma: FloatArray  # (U,) the threshold for each user's own neighbourhood
+    alpha: float
+    enough: BoolArray  # (U,) who has the comparisons that the coverage assumption asks for
+    beliefs: Beliefs | None = None  # when given, distances are weighted by what is known, and radii take nothing away
+
+    def __len__(self) -> int:
+        return len(self.theta)
+
+    def distances(self, user: int) -> FloatArray:
+        """‖θ̂_u − θ̂_v‖ to every v; with beliefs, `Beliefs.distances`."""
+        if self.beliefs is not None:
+            return self.beliefs.distances(user)
+        return np.linalg.norm(self.theta - self.theta[user], axis=1)
+
+    def allowances(self, user: int) -> FloatArray:
+        """α (CI_u + CI_v) for every v: what the radii take away from the threshold."""
+        if self.beliefs is not None:  # they are in the distance already
+            return np.zeros(len(self))
+        return self.alpha * (self.radius[user] + self.radius)
+
+    def connected(self, user: int) -> BoolArray:
+        """‖θ̂_u − θ̂_v‖ < γ̂ − α (CI_u + CI_v) and enough comparisons on both sides; and always oneself."""
+        # written as a sum: the "over" threshold of Appendix A is such a sum, and its own pair must not pass by rounding
+        near = self.distances(user) + self.allowances(user) < self.gamma[user]
+        near &= self.enough[user] & self.enough
+        near[user] = True
+        return near
+
+    def neighbours(self, user: int) -> IntArray:
+        """V(u): positions of those connected with `user`, itself included."""
+        return np.flatnonzero(self.connected(user))
+
+    def _joined(self, users: IntArray, others: IntArray) -> BoolArray:
+        """`connected` for pairs, bit for bit."""
+        distance = np.linalg.norm(self.theta[others] - self.theta[users], axis=1)
+        return distance + self.alpha * (self.radius[users] + self.radius[others]) < self.gamma[users]
+
+    def census(self, n_jobs: int | None = None) -> Census:
+        """For each user how many neighbours it has, and a key that is equal for equal neighbourhoods; counted once."""
+        counted: Census | None = self.__dict__.get("_census")
+        if counted is None:
+            work = len(self) ** 2 * (1.5e-9 * self.theta.shape[1] + 5e-9)
+            kernels = compiled_kernels(work) if self.beliefs is None else None
+            if kernels is None:
+                counted = census_by_rows(self.connected, len(self), n_jobs)
+            else:
+                take = np.where(self.enough, self.alpha * self.radius, np.inf)
+                reach = self.gamma - self.alpha * self.radius
+                mutual = bool((self.gamma == self.gamma[0]).all())
+                counted = census_by_tiles(kernels, self.theta, reach, take, self._joined, n_jobs, mutual)
+            self.__dict__["_census"] = counted
+        return counted
+
+    def distinct(self, n_jobs: int | None = None) -> tuple[IntArray, IntArray]:
+        """A user for each distinct neighbourhood, and for each user which of these it has.
+
+        >>> theta, radius = np.array([[0.0], [0.1], [5.0]]), np.full(3, 0.1)
+        >>> users, which = Graph(theta, radius, np.ones(3), 1.0, np.ones(3, bool)).distinct()
+        >>> users.tolist(), which.tolist()
+        ([0, 2], [0, 0, 1])
+        """
+        counted = self.census(n_jobs)
+        _, first, which = np.unique(
+            np.column_stack([counted.key, counted.degree]), axis=0, return_index=True, return_inverse=True
+        )
+        rank = np.argsort(np.argsort(first))
+        return np.sort(first), rank[which.ravel()]
+
+    def first_edge(self) -> tuple[int, int] | None:
+        """The pair that the smallest threshold would join; None when nobody has enough comparisons."""
+        if self.beliefs is None:
+            return nearest_pair(self.theta, np.where(self.enough, self.alpha * self.radius, np.inf))
+        best, pair = np.inf, None
+        for user in map(int, np.flatnonzero(self.enough)):
+            needed = np.where(self.enough, self.distances(user), np.inf)
+            needed[user] = np.inf
+            other = int(np.argmin(needed))
+            if needed[other] < best:
+                best, pair = float(needed[other]), (user, other)
+        return pair

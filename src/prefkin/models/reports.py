@@ -1,0 +1,117 @@
+"""How alike these people are, in words: what was found, how sure that is, and what it means for an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from prefkin.data.arrays import FloatArray, LabelArray
+
+__all__ = ["Explanation", "FoldedIn", "Summary", "counted", "strength"]
+
+SAYING = {
+    "groups": "they form groups that want the same",
+    "by degrees": "they differ by degrees: no groups; each leans on what all share, as far as own answers leave open",
+    "one group": "they want the same, as far as these answers tell: everybody's comparisons are used for everybody",
+    "unrelated": "they have little in common: each user's estimate rests on their own comparisons",
+    "neighbourhoods": "they share comparisons with some others each",
+}
+STRENGTHS = ((1.0, "hardly any"), (3.0, "some"), (5.0, "strong"), (np.inf, "very strong"))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A fit in a few numbers; `print` says them in words."""
+
+    structure: str
+    n_users: int
+    n_comparisons: float
+    n_features: int
+    sizes: tuple[int, ...]  # of the groups, largest first
+    alone: int  # users who stand alone
+    uncertain: int | None  # users whose place is less than 90 % sure; None: the method does not say
+    from_others: float  # share of an estimate that comes from others, mean over users
+    evidence: float | None  # log evidence of groups over differing by degrees, where it was weighed
+
+    def __str__(self) -> str:
+        lines = [
+            f"{counted(self.n_users, 'user')}, {counted(self.n_comparisons, 'comparison')}, "
+            f"{counted(self.n_features, 'feature')}: "
+            f"{SAYING[self.structure] if self.n_users > 1 else 'nobody to lean on'}"
+        ]
+        if self.n_users == 1:
+            return lines[0]
+        if self.evidence is not None and np.isfinite(self.evidence):
+            words = f"{strength(self.evidence)} (log evidence over differing by degrees {self.evidence:+.1f})"
+            lines.append(f"evidence: {words}")
+        if self.structure in ("groups", "neighbourhoods"):
+            sure = "" if self.uncertain is None else f"; {self.uncertain} uncertain where they belong"
+            what = counted(len(self.sizes), "group") if self.structure == "groups" else "neighbourhoods"
+            lines.append(f"{what} of {listed(self.sizes)} users; {self.alone} alone{sure}")
+        if self.structure != "unrelated":  # what they have in common is at most that preferences are small
+            lines.append(f"on average {self.from_others:.0%} of an estimate comes from others")
+        return "\n".join(lines)
+
+
+def strength(log_evidence: float) -> str:
+    """Log evidence for groups (negative: against them) in plain words, on Kass and Raftery's scale.
+
+    >>> strength(7.0), strength(-2.0), strength(0.3)
+    ('very strong for groups', 'some against groups', 'hardly any for groups')
+    """
+    word = next(word for most, word in STRENGTHS if abs(log_evidence) <= most)
+    return f"{word} {'for' if log_evidence >= 0 else 'against'} groups"
+
+
+def listed(sizes: Sequence[int], most: int = 8) -> str:
+    """A few numbers as text.
+
+    >>> listed([5, 3, 2]), listed(range(12), most=3)
+    ('5, 3, 2', '0, 1, 2, ... (12)')
+    """
+    text = ", ".join(str(size) for size in sizes[:most])
+    return text + (f", ... ({len(sizes)})" if len(sizes) > most else "")
+
+
+def counted(number: float, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "user"), counted(1200, "comparison")
+    ('1 user', '1,200 comparisons')
+    """
+    return f"{number:,.0f} {noun}" + ("" if number == 1 else "s")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why two users are joined or not, and what would change that: numbers, and one or two sentences.
+
+    What a method does not know is NaN.
+    """
+
+    joined: bool
+    distance: float  # ‖θ̂_u − θ̂_v‖
+    margin: float  # what the connection test has to spare; negative: what it lacks
+    sentence: str
+    probability: float = np.nan  # of belonging together, where the method has one
+    distance_error: float = np.nan  # standard error of the distance
+    answers: float = np.nan  # log odds by the answers: positive for belonging together
+    prior: float = np.nan  # log odds before the answers
+    turning_comparisons: float = np.nan  # about how many more of the user's comparisons would change the verdict
+    turning_threshold: float = np.nan  # the threshold at which it changes
+    turning_radii: float = np.nan  # the sum of radii at which it changes; negative: no radii would do
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedIn:
+    """A new user, placed among those already known."""
+
+    theta: FloatArray  # (d,) the estimate to use
+    neighbours: LabelArray  # labels of the fitted users whose data shape it
+    radius: float  # of own_theta
+    own_theta: FloatArray  # (d,) from the new user's rows alone

@@ -1,0 +1,96 @@
+"""Settings → trials. One TOML file per figure, with a [quick] part that makes the same pictures smaller."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from prefkin.errors import InvalidParameter
+from prefkin.reproduce.trial import Trial
+
+__all__ = ["DATA", "EXPERIMENTS", "SIZES", "Plan", "read_plan"]
+
+EXPERIMENTS = ("exp1", "exp2", "exp3", "exp4")
+DATA = ("synthetic", "tldr", "ukp", "jester", "semi")
+SIZES = ("full", "paper", "quick")
+FOLDER = Path(__file__).parent / "plans"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides an experiment."""
+
+    experiment: str
+    data: str
+    title: str
+    panel: str  # where the paper shows it
+    protocol: str  # "paper", or "scaled down: ..."
+    kind: str
+    x: str  # what the panel varies
+    runs: int
+    size: str  # "full", "quick" (fewer and smaller), or "paper" (the paper's protocol, where the data allow it)
+    methods: tuple[str, ...]
+    cells: tuple[tuple[tuple[str, Any], ...], ...]
+    settings: tuple[tuple[str, Any], ...]
+    first_run: int = 0  # runs are numbered from here; their seeds come from the number
+    only_in: tuple[tuple[str, int], ...] = ()  # (method, n): methods so slow that they take part in the first n runs
+
+    @property
+    def name(self) -> str:
+        """File names start with this."""
+        return f"{self.experiment}_{self.data}{'' if self.size == 'full' else '_' + self.size}"
+
+    @property
+    def quick(self) -> bool:
+        """Fewer and smaller?"""
+        return self.size == "quick"
+
+    def trials(self) -> list[Trial]:
+        """Run by run, so that a stopped experiment has whole runs."""
+        return [
+            Trial(self.experiment, self.data, self.kind, cell, self.first_run + n, self.settings, self.methods_of(n))
+            for n in range(self.runs)
+            for cell in self.cells
+        ]
+
+    def methods_of(self, n: int) -> tuple[str, ...]:
+        """Who takes part in run number n of this plan, counted from 0."""
+        limits = dict(self.only_in)
+        return tuple(key for key in self.methods if n < limits.get(key, self.runs))
+
+
+def read_plan(
+    experiment: str, data: str, size: str = "full", *, runs: int | None = None, folder: Path = FOLDER
+) -> Plan:
+    """The plan in `folder`/experiment_data.toml; the part named by `size` overrides the rest.
+
+    >>> read_plan("exp1", "synthetic").runs
+    20
+    """
+    path = folder / f"{experiment}_{data}.toml"
+    if not path.exists():
+        known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+        raise InvalidParameter(f"no plan for {experiment} on {data}; there are {known}")
+    given = tomllib.loads(path.read_text())
+    small = given.get(size, {})
+    cells = {**given["cells"], **small.get("cells", {})}
+    settings = {**given["settings"], **small.get("settings", {})}
+    return Plan(
+        experiment,
+        data,
+        given["title"],
+        given["panel"],
+        small.get("protocol", given["protocol"]),
+        given["kind"],
+        given["x"],
+        runs if runs is not None else int(small.get("runs", given["runs"])),
+        size,
+        tuple(small.get("methods", given["methods"])),
+        tuple(tuple(zip(cells, values, strict=True)) for values in product(*cells.values())),
+        tuple(sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in settings.items())),
+        int(small.get("first_run", given.get("first_run", 0))),
+        tuple(small.get("only_in", given.get("only_in", {})).items()),
+    )

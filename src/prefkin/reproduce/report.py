@@ -1,0 +1,332 @@
+"""What came out: report.md and report.html of a run, and paper/README.md from stored rows.
+
+A page is a list of blocks; each block knows how to be Markdown and HTML.
+"""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from prefkin.errors import InvalidTable
+from prefkin.reproduce.claims import CLAIMS
+from prefkin.reproduce.figures import METRICS
+from prefkin.reproduce.plan import DATA, EXPERIMENTS, Plan, read_plan
+from prefkin.reproduce.summary import average, common_runs, curve, label_of, origin_of, per_run, winners
+from prefkin.reproduce.talk import TALKERS
+from prefkin.reproduce.trial import NOT_COMPARED
+
+__all__ = [
+    "Heading",
+    "Image",
+    "Table",
+    "Text",
+    "as_html",
+    "as_markdown",
+    "pages_of",
+    "paper_deviations",
+    "paper_readme",
+    "stored_plans",
+]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A title of some depth."""
+
+    text: str
+    depth: int = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture beside the page."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Block = Heading | Text | Image | Table
+
+
+def as_markdown(blocks: Sequence[Block]) -> str:
+    """The page as Markdown.
+
+    >>> print(as_markdown([Heading("A"), Table(["x"], [["1"]])]))
+    ## A
+    <BLANKLINE>
+    | x |
+    |---|
+    | 1 |
+    <BLANKLINE>
+    """
+    parts = []
+    for block in blocks:
+        if isinstance(block, Heading):
+            parts.append(f"{'#' * block.depth} {block.text}")
+        elif isinstance(block, Text):
+            parts.append(block.text)
+        elif isinstance(block, Image):
+            parts.append(f"![{block.path}]({block.path})")
+        else:
+            lines = [block.head, ["---"] * len(block.head), *block.rows]
+            rule = "|" + "---|" * len(block.head)
+            parts.append("\n".join(rule if i == 1 else f"| {' | '.join(line)} |" for i, line in enumerate(lines)))
+    return "\n\n".join(parts) + "\n"
+
+
+def as_html(blocks: Sequence[Block]) -> str:
+    """The page as HTML, without scripts or anything from elsewhere."""
+    parts = []
+    for block in blocks:
+        if isinstance(block, Heading):
+            parts.append(f"<h{block.depth}>{html.escape(block.text)}</h{block.depth}>")
+        elif isinstance(block, Text):
+            parts.append(f"<p>{html.escape(block.text)}</p>")
+        elif isinstance(block, Image):
+            parts.append(f'<img src="{html.escape(block.path)}" alt="{html.escape(block.path)}" width="900">')
+        else:
+            head = "".join(f"<th>{html.escape(cell)}</th>" for cell in block.head)
+            body = "".join(
+                "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in block.rows
+            )
+            parts.append(f"<table><tr>{head}</tr>{body}</table>")
+    style = "body{font:15px sans-serif;max-width:75em;margin:2em auto}td,th{padding:.15em .8em;text-align:left}"
+    return f"<!doctype html><meta charset=utf-8><title>prefkin reproduce</title><style>{style}</style>{''.join(parts)}"
+
+
+def _name(plan: Plan, key: str) -> str:
+    label = TALKERS[key].label if plan.kind == "active" else label_of(key)
+    runs = min(dict(plan.only_in).get(key, plan.runs), plan.runs)
+    return label if runs == plan.runs else f"{label}, {runs} of {plan.runs} runs"
+
+
+def _keys(rows: pl.DataFrame) -> list[str]:
+    return rows["method"].unique(maintain_order=True).to_list()
+
+
+def pages_of(plan: Plan, rows: pl.DataFrame, images: Sequence[str] = ()) -> list[Block]:
+    """All tables of one experiment."""
+    size = "quick run, fewer and smaller" if plan.quick else "full run"
+    blocks: list[Block] = [Heading(f"{plan.experiment} on {plan.data}: {plan.title} ({size})")]
+    blocks += _origin(plan, rows)
+    blocks += [Heading("Paper says / we measured / verdict", 3), claims_table(plan, rows)]
+    blocks += [Image(path) for path in images]
+    for metric, name in METRICS.items():
+        if metric in rows.columns and rows[metric].is_not_null().any():
+            blocks += [Heading(f"{name[0].upper()}{name[1:]}", 3), means_table(plan, rows, metric)]
+    blocks += [Heading("Where each method wins", 3), *_winners(plan, rows)]
+    blocks += [Heading("Everything else that was measured", 3), others_table(plan, rows)]
+    return blocks
+
+
+def _origin(plan: Plan, rows: pl.DataFrame) -> list[Block]:
+    settings = ", ".join(f"{name} = {value}" for name, value in plan.settings)
+    spent = rows.group_by("trial").agg(pl.col("trial_seconds").first())["trial_seconds"].sum()
+    return [
+        Text(f"{plan.panel}. Protocol: {plan.protocol}. {plan.runs} runs; mean ± half of the 95 % interval over runs."),
+        Text(f"Settings: {settings}."),
+        Text(f"Command: `{command(plan)}`; {spent:.0f} seconds, summed over trials."),
+    ]
+
+
+def command(plan: Plan) -> str:
+    """What to type."""
+    return f"prefkin reproduce {plan.experiment} --data {plan.data}{' --quick' if plan.quick else ''}"
+
+
+def claims_table(plan: Plan, rows: pl.DataFrame) -> Table:
+    """Every claim that is about this experiment and these data."""
+    lines = [
+        line
+        for claim in CLAIMS
+        if claim.experiment == plan.experiment and plan.data in claim.data
+        for line in claim.check(rows, plan.data)
+    ]
+    return Table(["paper says", "we measured", "verdict"], [[x.says, x.measured, x.verdict] for x in lines])
+
+
+def means_table(plan: Plan, rows: pl.DataFrame, metric: str) -> Table:
+    """A line per method, a column per place along x."""
+    if plan.experiment == "exp4":
+        body = [[_name(plan, key), str(average(per_run(rows, key, metric)["value"].to_numpy()))] for key in _keys(rows)]
+        return Table(["method", METRICS[metric]], body)
+    places = sorted(rows[plan.x].unique().to_list())
+    body = []
+    for key in _keys(rows):
+        found = dict(zip(*curve(rows, key, plan.x, metric), strict=True))
+        cells = [str(found[place]) if place in found else "" for place in places]
+        body.append([f"{_name(plan, key)} ({origin_of(key, plan.kind)})", *cells])
+    return Table(["method", *(f"{plan.x} {place:g}" for place in places)], body)
+
+
+def _along(plan: Plan, rows: pl.DataFrame) -> tuple[pl.DataFrame, str, list[str]]:
+    """The rows, the column along which methods are compared, and the methods that are told nothing of the truth."""
+    fair = [key for key in _keys(rows) if origin_of(key, plan.kind) != "oracle"]
+    if plan.experiment == "exp4":  # the sweep is the method's own
+        return rows.with_columns(pl.lit(0).alias("all")), "all", fair
+    return rows, plan.x, fair
+
+
+def _winners(plan: Plan, rows: pl.DataFrame) -> list[Block]:
+    """Among methods that are told nothing of the truth."""
+    rows, x, fair = _along(plan, rows)
+    body = []
+    for metric in ("gap", "gap_logged", "log_loss"):
+        if metric not in rows.columns or not rows[metric].is_not_null().any():
+            continue
+        for place, first, mean, second, apart in winners(rows, x, metric, fair):
+            clear = "clearly" if apart.value > apart.half else "within noise"
+            where = "" if x == "all" else f"{x} {place:g}"
+            body.append(
+                [metric, where, _name(plan, first), str(mean), f"{_name(plan, second)}: {apart} behind, {clear}"]
+            )
+    runs = len(common_runs(rows, fair))
+    over = "" if runs == plan.runs else f" Over the {runs} runs in which all took part."
+    return [
+        Text(f"Best among the methods that see no truth, and the runner-up with the paired difference.{over}"),
+        Table(["measure", "where", "best", "value", "runner-up"], body),
+    ]
+
+
+def others_table(plan: Plan, rows: pl.DataFrame) -> Table:
+    """Means over cells and runs."""
+    wanted = ("gap_pessimistic", "log_loss", "accuracy", "precision", "recall", "rand", "seconds", "memory_gb")
+    names = [n for n in wanted if n in rows.columns and rows[n].is_not_null().any()]
+    body = []
+    for key in _keys(rows):
+        means = [
+            average(per_run(rows, key, name)["value"].cast(pl.Float64).fill_null(np.nan).to_numpy()) for name in names
+        ]
+        body.append(
+            [
+                _name(plan, key),
+                *(f"{m.value:.2f}" if n in NOT_COMPARED else str(m) for n, m in zip(names, means, strict=True)),
+            ]
+        )
+    return Table(["method", *names], body)
+
+
+def glance_table(stored: Sequence[tuple[Plan, pl.DataFrame]]) -> Table:
+    """A line per experiment: what became of the paper's claims, and who has the smallest gap in how many places."""
+    body = []
+    for plan, rows in stored:
+        verdicts = [verdict for says, _, verdict in claims_table(plan, rows).rows if not says.startswith("(ours)")]
+        kept = sum(verdict == "reproduced" for verdict in verdicts)
+        partly = sum(verdict in ("direction only", "partly") for verdict in verdicts)
+        table, x, fair = _along(plan, rows)
+        found = winners(table, x, "gap", fair)
+        wins = Counter(_name(plan, first) for _, first, *_ in found)
+        clear = Counter(_name(plan, first) for _, first, _, _, apart in found if apart.value > apart.half)
+        best = "; ".join(f"{name} in {n} of {len(found)} ({clear[name]} clearly)" for name, n in wins.most_common())
+        where = f"{plan.experiment}, {plan.data}{', quick' if plan.quick else ''}"
+        body.append([where, str(kept), str(partly), str(len(verdicts) - kept - partly), best])
+    head = ["experiment", "claims reproduced", "in part", "not", "smallest gap on fresh contexts, no truth seen"]
+    return Table(head, body)
+
+
+# -- paper/README.md ---------------------------------------------------------------------------------------------------
+
+
+def stored_plans(folder: Path) -> list[tuple[Plan, pl.DataFrame]]:
+    """The rows kept in `folder`, the largest run of each; checked against the plans."""
+    found = []
+    for experiment in EXPERIMENTS:
+        for data in DATA:
+            for size in ("paper", "full", "quick"):
+                path = folder / f"{experiment}_{data}{'' if size == 'full' else '_' + size}.parquet"
+                if not path.exists():
+                    continue
+                rows = pl.read_parquet(path)
+                plan = read_plan(experiment, data, size, runs=rows["run"].n_unique())
+                expected = {trial.key for trial in plan.trials()}
+                if set(rows["trial"].unique().to_list()) != expected:
+                    raise InvalidTable(
+                        f"{path}: these rows are not of the plan as it is now; run {command(plan)} again"
+                    )
+                found.append((plan, rows))
+                break
+    return found
+
+
+def paper_readme(folder: Path) -> str:
+    """The text of paper/README.md from the rows in `folder`/rows."""
+    stored = stored_plans(folder / "rows")
+    blocks: list[Block] = [
+        Heading("The paper, reproduced", 1),
+        Text(
+            "Every number below is printed from the rows in `rows/` by `prefkin reproduce EXPERIMENT --data DATA "
+            "--paper paper`; a test fails when this page and the rows differ. Gaps are relative: 0 is the best "
+            "policy, 1 is choosing blindly. Means ± half of the 95 % interval over runs; comparisons are paired by "
+            "run. Choices the paper left open, and what did not reproduce: [deviations.md](deviations.md)."
+        ),
+        Table(
+            ["figure of the paper", "command", "size", "runs", "seconds, summed over trials"],
+            [
+                [
+                    plan.panel,
+                    f"`{command(plan)}`",
+                    "quick" if plan.quick else "full",
+                    str(plan.runs),
+                    f"{rows.group_by('trial').agg(pl.col('trial_seconds').first())['trial_seconds'].sum():.0f}",
+                ]
+                for plan, rows in stored
+            ],
+        ),
+    ]
+    if any(plan.quick for plan, _ in stored):
+        blocks.append(
+            Text(
+                "**Rows labelled quick come from small runs** (fewer users, features and runs): they show that "
+                "the machinery works and which way things point, not the paper's numbers at its scale."
+            )
+        )
+    blocks += [Heading("At a glance"), glance_table(stored)]
+    for plan, rows in stored:
+        blocks.append(Heading(f"{plan.experiment} on {plan.data}{' (quick)' if plan.quick else ''}: {plan.title}"))
+        settings = ", ".join(f"{name} = {value}" for name, value in plan.settings)
+        blocks.append(Text(f"Protocol: {plan.protocol}. Settings: {settings}."))
+        blocks.append(claims_table(plan, rows))
+        blocks.append(means_table(plan, rows, "gap"))
+        blocks += _winners(plan, rows)
+    return as_markdown(blocks)
+
+
+BEGIN, END = "<!-- from the rows -->", "<!-- end -->"
+
+
+def paper_deviations(folder: Path) -> str:
+    """The text of paper/deviations.md: the text as it is, the table between its marks from the rows."""
+    path = folder / "deviations.md"
+    text = path.read_text() if path.exists() else ""
+    if BEGIN not in text or END not in text:
+        raise InvalidTable(f"{path}: no marks {BEGIN} and {END} to write the table between; put them back")
+    lines = []
+    for plan, rows in stored_plans(folder / "rows"):
+        where = f"{plan.experiment}, {plan.data}{', quick' if plan.quick else ''}"
+        for says, measured, verdict in claims_table(plan, rows).rows:
+            if verdict != "reproduced" and not says.startswith("(ours)"):
+                lines.append([where, says, measured, verdict])
+    table = as_markdown([Table(["where", "paper says", "we measured", "verdict"], lines)])
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    return f"{before}{BEGIN}\n{table}{END}{after}"

@@ -1,0 +1,71 @@
+"""Finished trials, each stored once: one JSON line per trial, only ever appended to, so that a killed run can go on."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from prefkin.reproduce.trial import NOT_COMPARED, Trial
+
+__all__ = ["Store", "as_frame"]
+
+
+class Store:
+    """The trials in one file. A line that was cut off by a crash is not a trial.
+
+    >>> import tempfile
+    >>> store = Store(Path(tempfile.mkdtemp()) / "trials.jsonl")
+    >>> trial = Trial("exp1", "synthetic", "offline", (("budget", 10),), 0, (), ("per_user",))
+    >>> store.add(trial, [{"method": "per_user", "gap": 0.5}])
+    >>> trial.key in store.finished()
+    True
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def finished(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows by trial key."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        if not self.path.exists():
+            return found
+        for line in self.path.read_text().splitlines():
+            try:
+                kept = json.loads(line)
+                found.setdefault(kept["trial"], kept["rows"])
+            except (ValueError, KeyError, TypeError):
+                continue  # cut off
+        return found
+
+    def add(self, trial: Trial, rows: list[dict[str, Any]]) -> None:
+        """Append a finished trial; it is on disk when this returns."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps({"trial": trial.key, "rows": rows}) + "\n"
+        with self.path.open("a+b") as file:
+            if file.tell() and not self._ends_with_newline():
+                file.write(b"\n")
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _ends_with_newline(self) -> bool:
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+
+TEXT = ("trial", "experiment", "data", "method", "note")
+WHOLE = ("run", "budget", "dim", "asked")
+
+
+def as_frame(trials: list[Trial], finished: dict[str, list[dict[str, Any]]]) -> pl.DataFrame:
+    """Rows of these trials, in their order, as one table."""
+    rows = [row for trial in trials for row in finished.get(trial.key, [])]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = [n for n in names if n not in NOT_COMPARED] + [n for n in NOT_COMPARED if n in names]
+    kinds = {n: pl.String if n in TEXT else pl.Int64 if n in WHOLE else pl.Float64 for n in names}
+    return pl.DataFrame({n: pl.Series(n, [row.get(n) for row in rows], dtype=kinds[n]) for n in names})

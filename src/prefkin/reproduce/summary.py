@@ -1,0 +1,97 @@
+"""Rows → numbers: means with 95 % bands over runs, and comparisons paired by run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy.stats import t as student
+
+from prefkin.reproduce.contracts import METHODS, method
+from prefkin.reproduce.talk import TALKERS
+
+__all__ = ["Mean", "average", "common_runs", "curve", "improvement", "label_of", "origin_of", "per_run", "winners"]
+
+
+class Mean(NamedTuple):
+    """A mean over runs and half the width of its 95 % interval."""
+
+    value: float
+    half: float
+    runs: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} ± {self.half:.3f}" if self.runs > 1 else f"{self.value:.3f}"
+
+    def percent(self) -> str:
+        """As a percentage."""
+        return f"{100 * self.value:+.1f} ± {100 * self.half:.1f} %"
+
+
+def average(values: np.ndarray) -> Mean:
+    """Mean and 95 % half width by Student's t.
+
+    >>> print(average(np.array([1.0, 2.0, 3.0])))
+    2.000 ± 2.484
+    """
+    values = values[np.isfinite(values)]
+    n = len(values)
+    if n < 2:
+        return Mean(float(values.mean()) if n else float("nan"), float("nan"), n)
+    return Mean(float(values.mean()), float(student.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)), n)
+
+
+def label_of(key: str) -> str:
+    """What a method is called."""
+    return TALKERS[key].label if key in TALKERS and key not in METHODS else method(key).label
+
+
+def origin_of(key: str, kind: str = "offline") -> str:
+    """ "paper", "rival", "ours" or "oracle"."""
+    return TALKERS[key].origin if kind == "active" else method(key).origin
+
+
+def per_run(rows: pl.DataFrame, key: str, metric: str, where: pl.Expr | None = None) -> pl.DataFrame:
+    """The metric of one method in each run, averaged over cells; columns run and value."""
+    chosen = rows.filter(pl.col("method") == key)
+    if where is not None:
+        chosen = chosen.filter(where)
+    return chosen.group_by("run").agg(pl.col(metric).mean().alias("value")).sort("run")
+
+
+def improvement(rows: pl.DataFrame, ours: str, other: str, metric: str = "gap", where: pl.Expr | None = None) -> Mean:
+    """1 − ours / other, run by run: positive where `ours` is smaller. Averaged over cells before dividing."""
+    both = per_run(rows, ours, metric, where).join(per_run(rows, other, metric, where), on="run", suffix="_other")
+    values = both.filter(pl.col("value_other").abs() > 1e-12)
+    return average(1.0 - values["value"].to_numpy() / values["value_other"].to_numpy())
+
+
+def curve(rows: pl.DataFrame, key: str, x: str, metric: str) -> tuple[list[float], list[Mean]]:
+    """Mean and band of one method along x."""
+    chosen = rows.filter((pl.col("method") == key) & pl.col(metric).is_not_null())
+    places = sorted(chosen[x].unique().to_list())
+    return places, [average(chosen.filter(pl.col(x) == place)[metric].to_numpy()) for place in places]
+
+
+def common_runs(rows: pl.DataFrame, keys: list[str]) -> list[int]:
+    """Runs in which every one of `keys` took part."""
+    took_part = [set(rows.filter(pl.col("method") == key)["run"].to_list()) for key in keys]
+    return sorted(set.intersection(*took_part)) if took_part else []
+
+
+def winners(rows: pl.DataFrame, x: str, metric: str, keys: list[str]) -> list[tuple[float, str, Mean, str, Mean]]:
+    """Along x: the best of `keys`, its mean, the runner-up, and the paired difference runner-up − best.
+
+    Over the runs in which all took part.
+    """
+    found, rows = [], rows.filter(pl.col("run").is_in(common_runs(rows, keys)))
+    for place in sorted(rows[x].unique().to_list()):
+        here = rows.filter(pl.col(x) == place)
+        means = {key: average(per_run(here, key, metric)["value"].to_numpy()) for key in keys}
+        means = {key: mean for key, mean in means.items() if mean.runs}
+        first, second = sorted(means, key=lambda key: round(means[key].value, 12))[:2]
+        both = per_run(here, first, metric).join(per_run(here, second, metric), on="run", suffix="_other")
+        apart = average(both["value_other"].to_numpy() - both["value"].to_numpy())
+        found.append((place, first, means[first], second, apart))
+    return found

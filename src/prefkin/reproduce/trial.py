@@ -1,0 +1,287 @@
+"""A trial: a specification in, rows out. A pure function, so that order, processes and restarts do not matter."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+from scipy.special import expit
+from sklearn.metrics import adjusted_rand_score
+
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.candidates import Candidates
+from prefkin.data.comparisons import Comparisons
+from prefkin.decide.policy import best_policy
+from prefkin.errors import InvalidParameter, PrefkinWarning
+from prefkin.evaluate.metrics import pair_precision_recall
+from prefkin.execution.blas import in_one_order
+from prefkin.inference.information import confidence_width
+from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL
+from prefkin.reproduce.contracts import Estimate, Method, Study, Truth, method, seed_of
+from prefkin.reproduce.talk import converse
+from prefkin.reproduce.worlds.jester import jester_world, read_jester
+from prefkin.reproduce.worlds.pairs import ItemPairs, data_folder, pair_world, semi_synthetic_world
+from prefkin.reproduce.worlds.planted import synthetic_world
+from prefkin.reproduce.worlds.tldr import read_tldr
+from prefkin.reproduce.worlds.ukp import read_ukp
+from prefkin.reproduce.worlds.world import World, relative_gap
+
+__all__ = ["MEASURED", "NOT_COMPARED", "Trial", "run_trial"]
+
+MEASURED = ("gap", "gap_logged", "gap_pessimistic", "log_loss", "accuracy", "precision", "recall", "rand")
+NOT_COMPARED = ("seconds", "memory_gb", "trial_seconds")  # columns that differ from run to run and machine to machine
+
+WORLD = {
+    "synthetic": (
+        *("users", "groups", "dim", "rows", "strength", "spread", "scarce", "contexts", "actions", "held_out"),
+        *("asked", "pool_contexts", "pool_actions"),
+    ),
+    "tldr": ("dim", "at_least", "most", "held_share", "reference_ridge", "with_length", "asked", "offline"),
+    "ukp": ("dim", "at_least", "most", "held_share", "reference_ridge", "with_length", "asked", "offline"),
+    "jester": (
+        *("users", "rows", "dim", "held_share", "contexts", "actions", "held_out"),
+        *("asked", "pool_contexts"),
+    ),
+    "semi": (
+        *("dim", "users", "groups", "rows", "strength", "spread", "at_least", "contexts", "held_out"),
+        *("asked", "pool_contexts"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One cell of one experiment, one run; all methods meet the same data."""
+
+    experiment: str
+    data: str
+    kind: str  # "offline" or "active"
+    cell: tuple[tuple[str, Any], ...]
+    run: int
+    settings: tuple[tuple[str, Any], ...]
+    methods: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Names the trial by everything that decides its rows."""
+        text = json.dumps([self.experiment, self.data, self.kind, self.cell, self.run, self.settings, self.methods])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """Settings with those of the cell on top."""
+        return {**dict(self.settings), **dict(self.cell)}
+
+    @property
+    def weight(self) -> float:
+        """Roughly how much work it is, for the estimate of the time left."""
+        s = self.all_settings
+        return float(s.get("dim", 10)) * float(s.get("budget", s.get("rounds", 100))) + 2000.0
+
+
+@in_one_order
+def run_trial(trial: Trial) -> list[dict[str, Any]]:
+    """The rows of a trial, one per method (offline) or per method and number of questions (active)."""
+    settings, begun = trial.all_settings, time.perf_counter()
+    world = _world(trial.data, settings, seed_of(trial.experiment, trial.data, trial.run))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrefkinWarning)
+        rows = (_offline if trial.kind == "offline" else _active)(trial, world, settings)
+    about = {"trial": trial.key, "experiment": trial.experiment, "data": trial.data, "run": trial.run}
+    spent = {"trial_seconds": round(time.perf_counter() - begun, 3)}
+    return [{**about, **dict(trial.cell), **row, **spent} for row in rows]
+
+
+def _world(data: str, settings: Mapping[str, Any], seed: np.random.SeedSequence) -> World:
+    if data not in WORLD:
+        raise InvalidParameter(f"--data must be one of {', '.join(WORLD)}; got {data!r}")
+    given = {name: settings[name] for name in WORLD[data] if name in settings}
+    rng = np.random.default_rng(seed)
+    if data == "synthetic":
+        given["rows"] = settings.get("budget", settings["rows"])  # the first rows of what more would be
+        return synthetic_world(rng, **given)
+    if data == "jester":
+        return jester_world(_ratings(), rng, **given)
+    return (semi_synthetic_world if data == "semi" else pair_world)(_pairs(data), rng, **given)
+
+
+@lru_cache(maxsize=1)
+def _ratings() -> FloatArray:
+    return read_jester(data_folder())
+
+
+@lru_cache(maxsize=1)
+def _pairs(data: str) -> ItemPairs:
+    return read_tldr(data_folder()) if data == "tldr" else read_ukp(data_folder())
+
+
+# -- offline -----------------------------------------------------------------------------------------------------------
+
+
+def _offline(trial: Trial, world: World, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    seen = np.flatnonzero(world.budget(int(settings["budget"])))
+    data = world.data.take(seen)
+    advantage = world.advantage[seen][np.argsort(data.who, kind="stable")]
+    entropy = (trial.experiment, trial.data, str(trial.cell), trial.run)
+    study = Study(data.by_user(), settings, entropy)  # type: ignore[arg-type]
+    truth = Truth(world, lambda theta: world.logged_gap(theta, study.rows, advantage))
+    chosen = [method(key) for key in trial.methods]
+    own_seconds = _seconds(lambda: study.own)[1]
+    estimates: dict[str, tuple[Estimate, float]] = {}
+    _pool_groupings(study, truth, [m for m in chosen if m.kind == "grouping"], estimates)
+    for one in chosen:
+        if one.kind == "estimator":
+            estimates[one.key] = _seconds(lambda run=one: _call(run, study, truth))  # type: ignore[misc]
+    test_user = trial.run % world.n_users
+    shown = _first_contexts(world.contexts, int(settings["policy_contexts"]))
+    rows = []
+    for one in chosen:
+        estimate, seconds = estimates[one.key]
+        judged = _judge(world, truth, estimate)
+        judged["gap_pessimistic"] = _pessimistic_gap(study, world, estimate, test_user, shown)
+        rows.append(
+            {
+                "method": one.key,
+                **judged,
+                "note": estimate.note,
+                "seconds": round(seconds + own_seconds, 4),
+                "memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 3),
+            }
+        )
+    return rows
+
+
+def _seconds(work: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - start
+
+
+def _call(one: Method, study: Study, truth: Truth) -> Any:
+    return one.run(study, truth) if one.told else one.run(study)
+
+
+def _pool_groupings(
+    study: Study, truth: Truth, groupings: list[Method], estimates: dict[str, tuple[Estimate, float]]
+) -> None:
+    """All groupings are pooled in one go; the time of that is shared out by the rows each of them uses."""
+    members, seconds = {}, {}
+    for one in groupings:
+        members[one.key], seconds[one.key] = _seconds(lambda run=one: _call(run, study, truth))  # type: ignore[misc]
+    every = [some for parts in members.values() for some in parts]
+    pooled, spent = _seconds(lambda: study.pool(every)) if every else (np.zeros((0, 0)), 0.0)
+    used = {key: sum(len(s) for s in {p.tobytes(): p for p in parts}.values()) for key, parts in members.items()}
+    total, at = max(sum(used.values()), 1), 0
+    for key, parts in members.items():
+        theta, at = pooled[at : at + len(parts)], at + len(parts)
+        estimates[key] = Estimate(theta, parts), seconds[key] + spent * used[key] / total
+
+
+def _judge(world: World, truth: Truth, estimate: Estimate) -> dict[str, float | None]:
+    loss, right = _predicted(world.held_out, estimate)
+    graph: dict[str, float | None] = {"precision": None, "recall": None, "rand": None}
+    if world.group is not None:
+        precision, recall = pair_precision_recall(estimate.members, world.group)
+        graph = {"precision": precision, "recall": recall, "rand": _rand(estimate.members, world.group)}
+    return {
+        "gap": float(world.fresh_gap(estimate.theta).mean()),
+        "gap_logged": float(truth.logged(estimate.theta).mean()),
+        "log_loss": loss,
+        "accuracy": right,
+        **graph,
+    }
+
+
+def _predicted(data: Comparisons, estimate: Estimate) -> tuple[float, float]:
+    """Mean over users of the mean −log probability of held-out answers, and of the share predicted right."""
+    users: IntArray = data.users
+    if estimate.probability is not None:
+        p = estimate.probability(data.Z, users)
+    else:
+        p = expit(estimate.heat * np.einsum("ij,ij->i", data.Z, estimate.theta[users]))
+    given = np.where(data.y == 1, p, 1.0 - p)
+    count = np.bincount(users)
+    heard = count > 0
+    loss = np.bincount(users, -np.log(np.maximum(given, 1e-12)))[heard] / count[heard]
+    right = np.bincount(users, np.where(p == 0.5, 0.5, (p > 0.5) == (data.y == 1)))[heard] / count[heard]
+    return float(loss.mean()), float(right.mean())
+
+
+def _rand(members: list[IntArray], group: IntArray) -> float:
+    """Adjusted Rand index of the connected components."""
+    one = np.repeat(np.arange(len(members)), [len(some) for some in members])
+    graph = csr_matrix((np.ones(len(one)), (one, np.concatenate(members))), shape=(len(members),) * 2)
+    return float(adjusted_rand_score(group, connected_components(graph, directed=False)[1]))
+
+
+def _first_contexts(contexts: Candidates, n: int) -> Candidates | None:
+    return Candidates([contexts.of(x) for x in range(min(n, len(contexts)))]) if n else None
+
+
+def _pessimistic_gap(
+    study: Study, world: World, estimate: Estimate, user: int, shown: Candidates | None
+) -> float | None:
+    """The paper's policy with its literal width, for the test user of the run, on the first contexts."""
+    if shown is None:
+        return None
+    members, theta = estimate.members[user], estimate.theta[user]
+    name = f"policy {hashlib.sha256(members.tobytes() + theta.tobytes()).hexdigest()}"
+    if name not in study.shared:  # many methods leave the test user alone
+        kappa, ridge, dim = KAPPA_UNIT_BALL, study.ridge, study.rows.dim
+        failure = float(study.settings["delta"]) / (2 * study.n_users)
+        n = float(study.rows.counts[members].sum())
+        width = confidence_width(n, dim, ridge=ridge, kappa=kappa, failure=failure)
+        M = ridge / kappa * np.eye(dim) + sum(study.gram(u) for u in members)
+        study.shared[name] = best_policy(shown, theta, M, beta=float(study.settings["pessimism"]) * width).actions
+    return relative_gap(shown, world.reward[user][: len(shown.features)], study.shared[name])
+
+
+# -- active ------------------------------------------------------------------------------------------------------------
+
+
+def _active(trial: Trial, world: World, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    data = world.data.take(np.flatnonzero(world.budget(int(settings["offline"]))))
+    entropy = (trial.experiment, trial.data, str(trial.cell), trial.run)
+    study = Study(data.by_user(), settings, entropy)  # type: ignore[arg-type]
+    stops = sorted(int(n) for n in settings["checkpoints"])
+    rows = []
+    starts: dict[str, Any] = {}
+    for key in trial.methods:
+        begun = time.perf_counter()
+        found: dict[int, list[dict[str, float]]] = {stop: [] for stop in stops}
+        for user, pool in enumerate(world.pools):
+            for asked, talk in converse(key, study, user, pool, stops, starts):
+                found[asked].append(_judge_one(world, user, talk))
+        for stop in stops:
+            if found[stop]:
+                mean = {name: float(np.mean([one[name] for one in found[stop]])) for name in found[stop][0]}
+                rows.append({"method": key, "asked": stop, **mean, "note": ""})
+        rows[-1]["seconds"] = round(time.perf_counter() - begun, 4)
+        rows[-1]["memory_gb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 3)
+    return rows
+
+
+def _judge_one(
+    world: World, user: int, talk: tuple[FloatArray, Callable[[FloatArray], FloatArray]]
+) -> dict[str, float]:
+    theta, probability = talk
+    mine = np.flatnonzero(world.held_out.users == user)
+    judged = world.held_out.take(mine)
+    p = probability(judged.Z)
+    given = np.where(judged.y == 1, p, 1.0 - p)
+    actions = world.contexts.argmax(world.contexts.features @ theta)
+    return {
+        "gap": relative_gap(world.contexts, world.reward[user], actions),
+        "log_loss": float(-np.log(np.maximum(given, 1e-12)).mean()),
+        "accuracy": float(np.where(p == 0.5, 0.5, (p > 0.5) == (judged.y == 1)).mean()),
+    }

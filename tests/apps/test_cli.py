@@ -1,0 +1,252 @@
+"""The program as a person meets it: what it prints, what it writes, how it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import prefkin
+from prefkin.evaluate.compare import METHODS
+from tests.conftest import draw_answers
+
+PROGRAM = [sys.executable, "-m", "prefkin"]
+
+
+def prefkin_says(*args, cwd):
+    return subprocess.run([*PROGRAM, *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A comparisons file, a candidates file, and a fitted model."""
+    path, rng = tmp_path_factory.mktemp("work"), np.random.default_rng(7)
+    Z, y, users = draw_answers(rng, sizes=[80] * 12, strength=12.0, n_groups=3)
+    names = [f"user {u}" for u in users]
+    pl.DataFrame({"user": names, "y": y, "z0": Z[:, 0], "z1": Z[:, 1], "z2": Z[:, 2]}).write_csv(path / "votes.csv")
+    pl.DataFrame(
+        {
+            "context": np.repeat(["p", "q"], 3),
+            "action": list("abcdef"),
+            "phi": rng.standard_normal((6, 3)).tolist(),
+        }
+    ).write_parquet(path / "cands.parquet")
+    done = prefkin_says("fit", "votes.csv", "--out", "kin", cwd=path)
+    assert done.returncode == 0, done.stderr
+    (path / "fit.txt").write_text(done.stdout)
+    return path
+
+
+def test_fit_prints_a_summary_and_writes_model_numbers_and_pictures(folder):
+    text = (folder / "fit.txt").read_text()
+    assert "12 users, 960 comparisons, 3 features" in text
+    assert "largest neighbourhoods" in text
+    assert "evidence: very strong for groups" in text
+    assert "of an estimate comes from others" in text
+    assert sorted(p.name for p in (folder / "kin").iterdir()) == [
+        "coverage.png",
+        "eigenvalues.png",
+        "estimates.png",
+        "model.safetensors",
+        "summary.json",
+        "users.png",
+    ]
+    model = prefkin.load(folder / "kin")
+    facts = json.loads((folder / "kin" / "summary.json").read_text())
+    assert [person["user"] for person in facts["per_user"]] == model.users_.tolist()
+    assert facts["per_user"][0]["radius"] == pytest.approx(model.radius_[0])
+    assert (facts["method"], facts["structure"]) == ("PrefKin", "groups")
+
+
+def test_fit_takes_the_papers_parameters(folder):
+    done = prefkin_says(
+        "fit", "votes.csv", "--out", "lit", "--gamma", "1", "--alpha", "2", "--ridge", "0.5", "--delta", "0.1",
+        "--no-pictures", cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "nobody is connected: the threshold 1 is used up by the radii" in done.stderr
+    assert "each user's estimate rests on their own comparisons" in done.stdout
+    assert prefkin.load(folder / "lit").get_params()["alpha"] == 2.0
+    practical = prefkin_says(
+        "fit", "votes.csv", "--out", "practical", "--gamma", "1.5", "--ridge", "auto", "--radius", "calibrated",
+        "--distance", "information", "--no-pictures", cwd=folder,
+    )  # fmt: skip
+    assert practical.returncode == 0
+    kept = prefkin.load(folder / "practical")
+    assert (kept.ridge, kept.radius, kept.distance) == ("auto", "calibrated", "information")
+    regular = prefkin_says(
+        "fit",
+        "votes.csv",
+        "--out",
+        "reg",
+        "--gamma",
+        "1",
+        "--regularity",
+        "0.1,0.05,2",
+        "--no-pictures",
+        cwd=folder,
+    )
+    assert "item regularity asks for at least N_min" in regular.stderr
+    assert isinstance(prefkin.load(folder / "reg").coverage, prefkin.ItemRegularity)
+
+
+def test_fit_compares_methods_when_asked(folder):
+    done = prefkin_says("fit", "votes.csv", "--out", "cmp", "--compare", "--names", "salt, fat,acid", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "held-out answers" in done.stdout
+    assert "kept their promise" in done.stdout
+    assert (folder / "cmp" / "reliability.png").exists()
+    assert prefkin.load(folder / "cmp").feature_names_ == ("salt", "fat", "acid")
+    everything = json.loads((folder / "cmp" / "summary.json").read_text())
+    assert everything["feature_names"] == ["salt", "fat", "acid"]
+    assert sum(everything["reliability"]["counts"]) == 960
+    facts = everything["comparison"]
+    assert {entry["method"] for entry in facts} == set(METHODS)
+    best = min(facts, key=lambda entry: entry["log_loss"])["method"]
+    assert best in done.stdout.splitlines()[-4]
+
+
+def test_rank_orders_actions_and_writes_all_of_them(folder):
+    done = prefkin_says(
+        "rank", "kin", "--user", "user 1", "--candidates", "cands.parquet", "--csv", "r.csv", cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no policy exceeds" in done.stdout
+    table = pl.read_csv(folder / "r.csv")
+    assert table.group_by("context").len()["len"].to_list() == [3, 3]
+    model, cands = prefkin.load(folder / "kin"), prefkin.read_candidates(folder / "cands.parquet")
+    assert table.filter(pl.col("rank") == 1)["action"].to_list() == [
+        cands.actions[cands.starts[x] + a] for x, a in enumerate(model.policy("user 1", cands, pessimism=0).actions)
+    ]
+    assert table.filter("recommended")["context"].to_list() == ["p", "q"]
+
+
+def test_audit_names_what_is_thin_and_speaks_json(folder):
+    done = prefkin_says("audit", "votes.csv", cwd=folder)
+    assert "960 comparisons by 12 users" in done.stdout
+    findings = json.loads(prefkin_says("audit", "votes.csv", "--json", cwd=folder).stdout)
+    assert all(set(finding) == {"level", "what", "remedy"} for finding in findings)
+
+
+def test_demo_tells_its_story_with_pictures(tmp_path):
+    start = time.monotonic()
+    done = prefkin_says("demo", "--out", "shown", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - start < 60
+    for part in (
+        "Who wants the same?",
+        "What it bought",
+        "own answers only",
+        "everybody pooled",
+        "next questions",
+    ):
+        assert part in done.stdout
+    assert len(list((tmp_path / "shown").glob("*.png"))) == 6
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["fit", "none.csv", "--out", "x"], "none.csv: no such file"),
+        (
+            ["fit", "votes.csv", "--out", "x", "--map", "user=worker"],
+            r"column 'worker' (for user) is missing",
+        ),
+        (["fit", "votes.csv", "--out", "x", "--map", "worker"], "--map takes OURS=THEIRS"),
+        (
+            ["fit", "votes.csv", "--out", "x", "--gamma", "big"],
+            "--gamma takes a number, under, over or auto; got 'big'",
+        ),
+        (
+            ["fit", "votes.csv", "--out", "x", "--gamma", "1", "--alpha", "0"],
+            "alpha must be a finite number of at least 1; got 0",
+        ),
+        (["fit", "votes.csv", "--out", "x", "--gamma", "1", "--regularity", "1,2"], "--regularity takes"),
+        (["fit", "votes.csv", "--out", "x", "--gamma", "1", "--ridge", "x"], "--ridge takes a number or auto; got 'x'"),
+        (["fit", "votes.csv", "--out", "x", "--gamma", "1", "--radius", "x"], "radius must be 'theory' or"),
+        (["fit", "votes.csv", "--out", "x", "--ridge", "auto"], "belong to the paper's algorithm; add --gamma"),
+        (["fit", "votes.csv", "--out", "x", "--alpha", "2"], "belong to the paper's algorithm; add --gamma"),
+        (["fit", "votes.csv", "--out", "x", "--names", "a,b"], "--names gives 2 names for 3 features"),
+        (["fit", "votes.csv", "--out", "x", "--drop", "odd"], "drop must be among ties, missing; got 'odd'"),
+        (["fit", "votes.csv", "--out", "votes.csv"], "there is a file of that name"),
+        (["audit", "cands.parquet"], "cands.parquet: the table lacks column user"),
+        (["rank", "nowhere", "--user", "a", "--candidates", "cands.parquet"], "no such model file"),
+        (
+            ["rank", "kin", "--user", "zoe", "--candidates", "cands.parquet"],
+            "--user 'zoe' is not among the 12 fitted users",
+        ),
+        (
+            ["rank", "kin", "--user", "user 1", "--candidates", "votes.csv"],
+            "votes.csv: the table lacks column context",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_exit_two_and_nothing_written(folder, args, message):
+    before = sorted(folder.rglob("*"))
+    done = prefkin_says(*args, cwd=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_dropped_rows_are_reported(tmp_path):
+    (tmp_path / "v.csv").write_text("user,y,z0\na,1,1\na,0.5,1\nb,0,2\nb,,2\n")
+    done = prefkin_says("audit", "v.csv", "--drop", "ties", "--drop", "missing", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == ["note: left out 1 row (ties)", "note: left out 1 row (missing)"]
+    refused = prefkin_says("audit", "v.csv", cwd=tmp_path)
+    assert refused.stderr == (
+        "prefkin: v.csv: y must be 0 or 1, but row 1 (counted from 0) is a tie; "
+        "the model has no ties: drop them with drop='ties' (on the command line: --drop ties)\n"
+    )
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path, rng):
+    Z, y, users = draw_answers(rng, sizes=[1500] * 60, dim=60)
+    np.savez(tmp_path / "big.npz", users=users, y=y, Z=Z)
+    running = subprocess.Popen(
+        [*PROGRAM, "fit", "big.npz", "--out", "kin"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    time.sleep(4)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said == "prefkin: interrupted; nothing was written\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["big.npz"]
+
+
+def test_the_version_is_told():
+    assert prefkin_says("--version", cwd=Path.cwd()).stdout == f"prefkin {prefkin.__version__}\n"
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(tmp_path):
+    rows = "".join(f"[/bad] {u},{(i + u) % 2},{0.1 * i}\n" for u in (0, 1) for i in range(1, 9))
+    (tmp_path / "v.csv").write_text("user,y,z0\n" + rows)
+    done = prefkin_says("fit", "v.csv", "--out", "o", "--gamma", "inf", "--no-pictures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[/bad] 0, [/bad] 1" in done.stdout
+
+
+def test_nothing_is_written_when_one_of_the_files_cannot_be(folder):
+    (folder / "half" / "summary.json").mkdir(parents=True)
+    done = prefkin_says("fit", "votes.csv", "--out", "half", "--no-pictures", cwd=folder)
+    assert done.returncode == 2
+    assert "summary.json is a folder there" in done.stderr
+    assert [p.name for p in (folder / "half").iterdir()] == ["summary.json"]
+
+
+def test_what_the_fit_warns_of_is_one_line_without_a_place_in_the_code(tmp_path):
+    (tmp_path / "v.csv").write_text("user,y,z0,z1,z2\nann,1,1.0,0.5,-0.5\n")
+    done = prefkin_says("fit", "v.csv", "--out", "kin", "--no-pictures", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.startswith("note: radius_ may be too small")
+    assert ".py:" not in done.stderr

@@ -1,0 +1,267 @@
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import prefkin
+from prefkin.data.storage import label_from_json, label_to_json, write_atomically
+from prefkin.data.tables import read_candidates, read_comparisons
+from prefkin.errors import InvalidComparisons, InvalidTable, PrefkinError
+
+Z = np.array([[0.5, -1.0], [0.25, 2.0], [1.0, 0.0]])
+wide = pl.DataFrame({"user": ["ann", "bo", "ann"], "y": [1, 0, 1], "z0": Z[:, 0], "z1": Z[:, 1]})
+listed = pl.DataFrame({"user": ["ann", "bo", "ann"], "y": [1, 0, 1], "z": Z.tolist()})
+items = {"p": [1.0, 0.0], "q": [0.0, 0.0], "r": [0.0, 1.0]}
+
+
+def write(frame, path):
+    {".csv": frame.write_csv, ".parquet": frame.write_parquet, ".jsonl": frame.write_ndjson}[path.suffix](path)
+    return path
+
+
+def same(data):
+    assert np.array_equal(data.Z, Z)
+    assert data.y.tolist() == [1, 0, 1]
+    assert data.users.tolist() == ["ann", "bo", "ann"]
+
+
+@pytest.mark.parametrize("name", ["votes.csv", "votes.parquet", "votes.jsonl"])
+def test_numbered_columns_are_read_from_every_format(tmp_path, name):
+    data = read_comparisons(write(wide, tmp_path / name))
+    same(data)
+    assert data.feature_names == ("z0", "z1")
+
+
+@pytest.mark.parametrize("name", ["votes.parquet", "votes.jsonl"])
+def test_list_columns_are_read(tmp_path, name):
+    same(read_comparisons(write(listed, tmp_path / name)))
+
+
+def test_npz_is_read_with_its_own_names_or_mapped_ones(tmp_path):
+    np.savez(tmp_path / "votes.npz", users=["ann", "bo", "ann"], y=[1, 0, 1], Z=Z)
+    same(read_comparisons(tmp_path / "votes.npz"))
+    np.savez(tmp_path / "sides.npz", who=["ann", "bo", "ann"], y=[1, 0, 1], first=Z + 1, second=np.ones((3, 2)))
+    same(read_comparisons(tmp_path / "sides.npz", {"user": "who"}))
+
+
+@pytest.mark.parametrize("convert", [lambda f: f, lambda f: f.to_pandas(), lambda f: f.to_arrow()])
+@pytest.mark.parametrize("frame", [wide, listed])
+def test_frames_of_every_kind_are_accepted(convert, frame):
+    same(read_comparisons(convert(frame)))
+
+
+def test_fixed_size_and_single_precision_lists_are_read():
+    array = pa.FixedSizeListArray.from_arrays(pa.array(Z.ravel().astype(np.float32)), 2)
+    same(read_comparisons(pa.table({"user": ["ann", "bo", "ann"], "y": [True, False, True], "z": array})))
+
+
+def test_both_sides_context_and_weight_are_read():
+    frame = pl.DataFrame(
+        {
+            "worker": ["a", "b"],
+            "y": [1, 0],
+            "first0": [1.0, 2],
+            "second0": [0.5, 1],
+            "context": ["q", "r"],
+            "weight": [2, 1],
+        }
+    )
+    data = read_comparisons(frame)
+    assert data.Z.tolist() == [[0.5], [1.0]]
+    assert data.contexts.tolist() == ["q", "r"]
+    assert data.weights.tolist() == [2.0, 1.0]
+    assert prefkin.Candidates.from_comparisons(data).sizes.tolist() == [2, 2]
+
+
+def test_columns_can_be_mapped_and_feature_prefixes_too():
+    frame = wide.rename({"user": "rater", "y": "won", "z0": "diff_0", "z1": "diff_1"})
+    same(read_comparisons(frame, {"user": "rater", "y": "won", "z": "diff_"}))
+
+
+def test_winner_loser_rows_get_sides_by_features_not_by_who_won():
+    frame = pl.DataFrame({"user": ["a", "a", "a"], "winner": ["p", "q", "r"], "loser": ["q", "p", "p"]})
+    data = read_comparisons(frame, items=items)
+    assert data.Z.tolist() == [[1.0, 0.0], [1.0, 0.0], [1.0, -1.0]]
+    assert data.y.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_left_right_label_rows_keep_their_sides():
+    frame = pd.DataFrame({"worker": [7, 8], "left": ["p", "q"], "right": ["q", "r"], "label": ["q", "left"]})
+    data = read_comparisons(frame, items=items)
+    assert data.users.tolist() == [7, 8]
+    assert data.y.tolist() == [0.0, 1.0]
+    assert data.first.tolist() == [[1.0, 0.0], [0.0, 0.0]]
+
+
+def test_items_can_be_a_table(tmp_path):
+    path = write(pl.DataFrame({"item": list(items), "phi0": [1.0, 0, 0], "phi1": [0.0, 0, 1]}), tmp_path / "items.csv")
+    frame = pl.DataFrame({"user": ["a"], "winner": ["r"], "loser": ["p"]})
+    assert read_comparisons(frame, items=path).Z.tolist() == [[1.0, -1.0]]
+
+
+def embed(texts):
+    return [[len(text), text.count("e")] for text in texts]
+
+
+def test_chosen_rejected_texts_go_through_the_embedding_once_each():
+    seen = []
+
+    def counting(texts):
+        seen.append(texts)
+        return embed(texts)
+
+    frame = pl.DataFrame(
+        {"annotator": ["a", "b"], "prompt": ["Q", "Q"], "chosen": ["eee", "no"], "rejected": ["no", "eee"]}
+    )
+    data = read_comparisons(frame, embed=counting)
+    assert all(len(texts) == len(set(texts)) for texts in seen)
+    assert data.y.tolist() == [1.0, 0.0]
+    assert np.array_equal(data.Z[0], data.Z[1])
+    assert data.contexts.tolist() == ["Q", "Q"]
+
+
+def test_chosen_rejected_embeddings_and_chats_are_read(tmp_path):
+    rows = [
+        {"user_id": 1, "prompt": "Q", "chosen": [{"role": "assistant", "content": "yes"}],
+         "rejected": [{"role": "assistant", "content": "no"}], "chosen_embedding": [1.0, 0.0], "rejected_embedding": [0.0, 1.0]}
+    ]  # fmt: skip
+    path = tmp_path / "chat.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    assert read_comparisons(path).Z.tolist() == [[1.0, -1.0]]
+    assert read_comparisons(pl.read_ndjson(path).drop("chosen_embedding", "rejected_embedding"), embed=embed).dim == 2
+
+
+def test_integer_users_stay_integers_where_some_are_missing():
+    frame = pl.DataFrame({"user": [1, None, 2], "y": [1, 1, 0], "z0": [1.0, 2.0, 3.0]})
+    assert read_comparisons(frame, drop="missing").users.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (
+            wide.drop("user"),
+            {},
+            "lacks column user .* it has: y, z0, z1; name other columns with .*--map user=",
+        ),
+        (wide.drop("y"), {}, "lacks the answer"),
+        (wide.drop("z0", "z1"), {}, "lacks the features"),
+        (wide.drop("z0"), {}, "column z0 is missing, but there is z1"),
+        (wide, {"columns": {"usr": "user"}}, "unknown field 'usr' in the column mapping; known: user, y"),
+        (wide, {"columns": {"user": "usr"}}, r"column 'usr' \(for user\) is missing; the table has: user, y"),
+        (wide.head(0), {}, "no rows"),
+        (
+            wide.with_columns(z0=pl.lit("x")),
+            {},
+            r"column z0 is not a number in row 0 \(counted from 0\): 'x'",
+        ),
+        (
+            pl.DataFrame({"user": ["a"], "winner": ["p"], "loser": ["q"]}),
+            {},
+            "names items, whose features are not known",
+        ),
+        (
+            pl.DataFrame({"user": ["a"], "winner": ["p"], "loser": ["X"]}),
+            {"items": items},
+            "item 'X' of column loser, row 0",
+        ),
+        (
+            pl.DataFrame({"worker": ["a"], "left": ["p"], "right": ["q"], "label": ["r"]}),
+            {"items": items},
+            "label 'r' in row 0 .* is neither",
+        ),
+        (
+            pl.DataFrame({"user": ["a"], "chosen": ["p"], "rejected": ["q"]}),
+            {},
+            "holds texts; give their embeddings",
+        ),
+        (
+            pl.DataFrame({"user": ["a"], "chosen": ["p"], "rejected": ["q"]}),
+            {"embed": lambda texts: [1.0]},
+            "embed returned shape",
+        ),
+        ([1, 2], {}, "cannot read a list"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_named(frame, options, message):
+    with pytest.raises(InvalidTable, match=message) as caught:
+        read_comparisons(frame, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_ragged_lists_are_named_by_row():
+    frame = pl.DataFrame({"user": ["a", "b"], "y": [1, 0], "z": [[1.0, 2.0], [1.0]]})
+    with pytest.raises(InvalidComparisons, match="Z mixes dimensions: row 1"):
+        read_comparisons(frame)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("votes.csv", b"", "votes.csv: the file is empty"),
+        ("votes.parquet", b"PAR1 not really", "votes.parquet: not a readable .parquet file"),
+        ("votes.npz", b"PK nothing", "votes.npz: not a readable .npz file"),
+        ("votes.jsonl", b"{'user': 1", "votes.jsonl: not a readable .jsonl file"),
+        ("votes.xlsx", b"x", "files ending in .xlsx are not read; use"),
+        (
+            "votes.csv",
+            b"user,y,z0\na,0.5,1\n",
+            r"votes.csv: y must be 0 or 1, but row 0 \(counted from 0\) is a tie",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(PrefkinError, match=message) as caught:
+        read_comparisons(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InvalidTable, match=r"none.csv: no such file"):
+        read_comparisons(tmp_path / "none.csv")
+
+
+def test_objects_in_npz_are_refused_not_unpickled(tmp_path):
+    np.savez(tmp_path / "votes.npz", users=np.array(["a", 1], dtype=object), y=[1, 0], Z=[[1.0], [2.0]])
+    with pytest.raises(InvalidTable, match="holds Python objects"):
+        read_comparisons(tmp_path / "votes.npz")
+
+
+def test_candidates_are_read_by_context(tmp_path):
+    frame = pl.DataFrame(
+        {
+            "context": ["b", "a", "b"],
+            "action": ["x", "y", "z"],
+            "phi0": [1.0, 2.0, 3.0],
+            "weight": [1.0, 3.0, 1.0],
+        }
+    )
+    candidates = read_candidates(write(frame, tmp_path / "cands.csv"))
+    assert candidates.contexts.tolist() == ["b", "a"]
+    assert candidates.actions.tolist() == ["x", "z", "y"]
+    assert candidates.weights.tolist() == [0.25, 0.75]
+    np.savez(tmp_path / "cands.npz", features=np.ones((2, 3, 4)), weights=[1, 1])
+    assert len(read_candidates(tmp_path / "cands.npz")) == 2
+    with pytest.raises(InvalidTable, match="weight differs within a context"):
+        read_candidates(frame.with_columns(weight=pl.Series([1.0, 3.0, 2.0])))
+    with pytest.raises(InvalidTable, match="lacks column action"):
+        read_candidates(frame.drop("action"))
+
+
+@pytest.mark.parametrize("label", ["a", 1, 2.5, True, None, ("a", (1, "b")), np.int64(3)])
+def test_labels_survive_json(label):
+    assert label_from_json(json.loads(json.dumps(label_to_json(label)))) == label
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,398 @@
+"""The evidence behind PrefKin: every factored formula against one big Gaussian."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefkin.execution.executor import threads
+from prefkin.inference.quadratics import ByDirections, Signed, Sites, expand, refine
+from prefkin.inference.quadratics.matrices import ByMatrices
+from prefkin.models.prefkin.degrees import fit_cloud
+from prefkin.models.prefkin.groups import _assign, _bounds, _merge, _stretch, find_blocks, place, settle
+from prefkin.models.prefkin.mixture import (
+    Centres,
+    Person,
+    Prior,
+    Sums,
+    block_sums,
+    covariances,
+    set_evidence,
+    solved,
+    user_sums,
+)
+from tests.oracles import gaussian
+
+
+def some_users(seed, d=3, sizes=(2, 3, 8)):
+    rng = np.random.default_rng(seed)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    data = Signed(rng.standard_normal((starts[-1], d)), rng.uniform(0.5, 2.0, starts[-1]), starts)
+    n = len(data.X)
+    sites = Sites(rng.uniform(0.05, 0.3, n), rng.uniform(0.1, 1.0, n), -rng.uniform(0.2, 1.0, n))
+    return rng, data, sites
+
+
+def stacked(parts):
+    """Users one by one as rows of one `Signed`."""
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    return Signed(np.concatenate(parts), np.ones(starts[-1]), starts)
+
+
+def users_of(data, sites, form=ByDirections):
+    users = form.of(data, sites)
+    return users, [(*gaussian.dense(users.one(u))[:2], float(users.const[u])) for u in range(len(users))]
+
+
+@given(
+    seed=st.integers(0, 500),
+    variance=st.sampled_from([1e-4, 0.1, 3.0]),
+    form=st.sampled_from([ByDirections, ByMatrices]),
+)
+def test_users_integrals_are_those_of_dense_matrices(seed, variance, form):
+    rng, data, sites = some_users(seed)
+    users, parts = users_of(data, sites, form)
+    m, prior, rows = rng.standard_normal(3), variance * np.eye(3), rng.standard_normal((4, 3))
+    share = np.array([0.0, 0.5, 1.0])
+    means = users.posterior_means(np.outer(share, m), variance, share)
+    A, a = users.curvatures(variance), users.pulls(variance)
+    for u, (H, c, const) in enumerate(parts):
+        q = users.one(u)
+        assert users.evidences(m, variance)[u] == pytest.approx(gaussian.log_integral(H, c, const, m, prior), abs=1e-8)
+        mean, C = gaussian.posterior(H, c, m, prior)
+        assert np.allclose(q.posterior_mean(m, variance), mean, atol=1e-9)
+        assert np.allclose(means[u], share[u] * mean, atol=1e-9)
+        assert np.allclose(variance * q.keep(np.eye(3), variance), C, atol=1e-9)
+        assert np.allclose(q.shrink(variance).sum() + 3 - len(q.shrink(variance)), np.trace(C) / variance)
+        G = np.linalg.inv(np.eye(3) + variance * H)
+        assert np.allclose(q.keep(rows, variance), rows @ G.T, atol=1e-9)
+        assert np.allclose(A[u], H @ G, atol=1e-9)
+        assert np.allclose(a[u], G @ c, atol=1e-9)
+    shares = np.column_stack([share, 1.0 - share])
+    expected = block_sums(users, variance, shares)
+    assert np.allclose(expected.A, np.einsum("uk,uij->kij", shares, A), atol=1e-9)
+    before = users.evidences(m, variance)
+    users.hold(variance)
+    held = block_sums(users, variance, shares)
+    assert variance in users.held
+    assert np.allclose(held.A, expected.A, atol=1e-9)
+    assert np.allclose(held.a, expected.a, atol=1e-9)
+    assert np.allclose(users.evidences(m, variance), before, atol=1e-9)
+    assert np.allclose(users.one(1).posterior_mean(m, variance), means[1] / share[1], atol=1e-9)
+    assert np.allclose(users.posterior_means(np.outer(share, m), variance, share), means, atol=1e-9)
+
+
+def test_matrices_keep_their_digits_whatever_the_scale(rng):
+    """In single precision, A by itself would drown in I − G where τ² is small."""
+    X = rng.standard_normal((120, 60))
+    H = X.T @ X / 4.0
+    c = rng.standard_normal(60)
+    users = ByMatrices(H[None].astype(np.float32), c[None], np.zeros(1))
+    for variance in (0.0, 1e-8, 1e-4, 1e-2, 1.0, 100.0):
+        expected = np.linalg.solve(np.eye(60) + variance * H, H)
+        assert np.abs(users.curvatures(variance)[0] - expected).max() < 1e-4 * np.abs(expected).max()
+        assert np.allclose(users.pulls(variance)[0], np.linalg.solve(np.eye(60) + variance * H, c), atol=1e-4)
+
+
+def test_matrices_turn_to_double_precision_where_single_is_not_enough(rng):
+    """A direction known a million times as well as the prior, beside directions without any answer."""
+    X = rng.standard_normal((2, 40, 64)) + 100.0 * rng.standard_normal(64)
+    data = stacked(list(X.astype(np.float32)))
+    sites = Sites(np.full(80, 0.2), rng.uniform(0.1, 1.0, 80), np.zeros(80))
+    matrices, directions = ByMatrices.of(data, sites), ByDirections.of(replace(data, X=data.X.astype(float)), sites)
+    m = rng.standard_normal(64)
+    for variance in (1.0, 100.0, 1e4):
+        assert np.allclose(matrices.pulls(variance), directions.pulls(variance), atol=2e-3)
+        assert np.allclose(matrices.evidences(m, variance), directions.evidences(m, variance), atol=0.02)
+        for forms in (matrices.some(np.array([1])), matrices.between(slice(1, 2))):
+            assert np.array_equal(forms.pulls(variance)[0], matrices.pulls(variance)[1])
+        one, other = matrices.one(1), directions.one(1)
+        assert np.allclose(one.posterior_mean(m, variance), other.posterior_mean(m, variance), atol=0.01)
+
+
+def test_matrices_and_directions_find_the_same_people(rng, monkeypatch):
+    centres = np.repeat(rng.standard_normal((2, 256)) / 8.0, 3, axis=0)
+    X = rng.standard_normal((6, 200, 256)).astype(np.float32)
+    signs = np.sign(np.einsum("unj,uj->un", X, centres) + rng.logistic(size=(6, 200)))
+    data = stacked(list((X * signs[:, :, None]).astype(np.float32)))
+    found = []
+    for full in (0.6, np.inf):
+        monkeypatch.setattr("prefkin.inference.quadratics.expansion.FULL", full)
+        found.append(find_blocks(data, fit_cloud(data)))
+    assert isinstance(found[0].users, ByMatrices)
+    assert isinstance(found[1].users, ByDirections)
+    assert np.array_equal(np.argmax(found[0].weights, axis=1), np.argmax(found[1].weights, axis=1))
+    assert np.allclose(found[0].mean, found[1].mean, atol=2e-3 * np.abs(found[1].mean).max())
+    assert found[0].evidence == pytest.approx(found[1].evidence, abs=0.05)
+
+
+def test_sums_of_matrices_do_not_depend_on_threads_or_on_what_is_held(rng):
+    X = rng.standard_normal((20, 30, 24)).astype(np.float32)
+    data = stacked(list(X))
+    shares, sums = rng.random((20, 2)), []
+    for n_jobs in (1, 3):
+        with threads(n_jobs):
+            users = ByMatrices.of(data, Sites.start(data.weights))
+            sums.append(users.curvatures_of(0.1, shares))
+            users.hold(0.1)
+            sums.append(users.curvatures_of(0.1, shares))
+    assert all(np.array_equal(each, sums[0]) for each in sums)
+
+
+def test_people_who_want_twice_as_much_are_found_to():
+    """Sites matched to weak preferences hold scales back; `_stretch` must see through that, and not see more."""
+    rng = np.random.default_rng(4)
+    d, n, centres = 40, 20, rng.standard_normal((3, 40))
+    for strength, expected in ((0.3, 1.0), (1.5, np.sqrt(2.0))):
+        theta = strength * np.repeat(centres, 12, axis=0)
+        parts = []
+        for preference in theta:
+            Z = rng.standard_normal((n, d))
+            y = rng.random(n) < 1.0 / (1.0 + np.exp(-Z @ preference))
+            parts.append(np.where(y, 1.0, -1.0)[:, None] * Z)
+        data = stacked(parts)
+        prior = Prior(np.zeros(d), 0.01 * 0.3**2, 0.3**2, 1e-3)
+        sites = Sites.start(data.weights)
+        blocks = solved(expand(data, sites), sites, np.repeat(np.eye(3), 12, axis=0), prior)
+        assert _stretch(data, blocks) == expected
+
+
+def test_quadratics_are_the_sums_of_their_sites(rng):
+    _, data, sites = some_users(3)
+    for d_extra in (0, 70):  # few features: decomposed together; many: one by one, with fewer rows than features
+        X = np.hstack([data.X, rng.standard_normal((len(data.X), d_extra))])
+        _, parts = users_of(Signed(X, data.weights, data.starts), sites)
+        for u, (H, c, const) in enumerate(parts):
+            own = data.own(u)
+            assert np.allclose(H, X[own].T @ np.diag(sites.precision[own]) @ X[own])
+            assert np.allclose(c, sites.pull[own] @ X[own])
+            assert const == pytest.approx(sites.level[own].sum())
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(0.0, 0.01), (1.0, 1.0), (-2.0, 4.0), (3.0, 30.0), (-6.0, 2.0)])
+def test_a_site_has_the_mass_mean_and_variance_of_the_answer(mean, variance):
+    """Under what the other rows say, N(mean, variance): the row itself, with its old site, is taken out first."""
+    old = Sites(np.array([0.1]), np.array([0.3]), np.zeros(1))
+    known, pull = 1 / variance + old.precision, mean / variance + old.pull
+    site = refine(old, np.ones(1), pull / known, 1 / known)
+    log_mass, middle, spread = gaussian.tilted_moments(mean, variance)
+    precision = 1 / variance + site.precision[0]
+    assert (mean / variance + site.pull[0]) / precision == pytest.approx(middle, abs=2e-4 * (1 + abs(mean)))
+    assert 1 / precision == pytest.approx(spread, rel=1e-3)
+    own_mass = gaussian.log_integral(
+        np.array([[site.precision[0]]]), site.pull, site.level[0], np.array([mean]), np.array([[variance]])
+    )
+    assert own_mass == pytest.approx(log_mass, abs=1e-4)
+
+
+def test_rows_that_count_twice_are_two_rows(rng):
+    X = rng.standard_normal((6, 2))
+    twice = Signed(X, np.full(6, 2.0), np.array([0, 6]))
+    both = stacked([np.vstack([X, X])])
+    one, other = (fit_cloud(data) for data in (twice, both))
+    assert np.allclose(one.mean, other.mean, atol=1e-8)
+    assert one.evidence == pytest.approx(other.evidence, abs=1e-8)
+
+
+def test_the_evidence_of_a_user_is_nearly_the_integral_itself(rng):
+    """Expectation propagation against quadrature, where plain Laplace expansion is off by several tenths."""
+    X = 2.0 * rng.standard_normal((12, 2))
+    X *= np.where(rng.random(12) < 1 / (1 + np.exp(-X @ [2.0, -1.0])), 1, -1)[:, None]
+    data, prior = stacked([X]), Prior(np.zeros(2), 1.0, 1e-9, 1.0)
+    blocks = solved(expand(data, Sites.start(data.weights)), Sites.start(data.weights), np.ones((1, 1)), prior)
+    exact = gaussian.log_evidence_by_quadrature(X, 1.0)
+    laplace_at_zero = blocks.users.evidences(np.zeros(2), 1.0)[0]
+    for _ in range(10):
+        sites = blocks.refined(data)
+        blocks = solved(expand(data, sites), sites, np.ones((1, 1)), prior)
+    assert blocks.users.evidences(np.zeros(2), 1.0)[0] == pytest.approx(exact, abs=0.01)
+    assert abs(laplace_at_zero - exact) > 0.3
+
+
+@given(seed=st.integers(0, 500), within=st.sampled_from([0.01, 0.5]), between=st.sampled_from([0.05, 2.0]))
+def test_the_evidence_of_a_set_is_the_joint_integral_over_its_users(seed, within, between):
+    rng, data, sites = some_users(seed)
+    (users, parts), m0 = users_of(data, sites), rng.standard_normal(3)
+    whole = set_evidence(block_sums(users, within, np.ones((3, 1))), m0, between)[0]
+    assert whole == pytest.approx(gaussian.joint_log_integral(parts, m0, within, between), abs=1e-7)
+    single = user_sums(users, within)
+    assert whole == pytest.approx(set_evidence(single[0] + single[1] + single[2], m0, between), abs=1e-9)
+
+
+@given(seed=st.integers(0, 500), within=st.sampled_from([0.01, 0.5]))
+def test_means_and_covariances_are_those_of_the_joint_posterior(seed, within):
+    rng, data, sites = some_users(seed)
+    (users, parts), m0 = users_of(data, sites), rng.standard_normal(3)
+    blocks = solved(users, sites, np.ones((3, 1)), Prior(m0, within, 0.7, 1.0))
+    mean, C = gaussian.joint_posterior(parts, m0, within, 0.7)
+    assert np.allclose(blocks.mean, mean, atol=1e-8)
+    rows = rng.standard_normal((5, 3))
+    for u in range(3):
+        person = blocks.person(u)
+        assert np.allclose(person.mean, mean[u], atol=1e-8)
+        assert np.allclose(person.covariance(), C[u, :, u], atol=1e-8)
+        assert np.allclose(covariances(blocks)[u], C[u, :, u], atol=1e-8)
+        assert np.allclose(person.variance(rows), np.einsum("ij,jk,ik->i", rows, C[u, :, u], rows), atol=1e-8)
+
+
+def test_somebody_torn_between_blocks_has_the_moments_of_the_mixture():
+    rng, data, sites = some_users(4)
+    (users, parts), prior = users_of(data, sites), Prior(np.zeros(3), 0.1, 0.5, 1.0)
+    blocks = solved(users, sites, np.array([[0.5, 0.2], [1.0, 0.0], [0.0, 1.0]]), prior)
+    person = blocks.person(0)
+    H, c, _ = parts[0]
+    means, covs = [], []
+    for k in range(2):
+        spread = 0.1 * np.eye(3) + blocks.centres.doubt[k]
+        mean, C = gaussian.posterior(H, c, blocks.centres.mean[k], spread)
+        means.append(gaussian.posterior(H, c, blocks.centres.mean[k], 0.1 * np.eye(3))[0])
+        G = np.linalg.inv(np.eye(3) + 0.1 * H)
+        covs.append(np.linalg.inv(H + np.eye(3) / 0.1) + G @ blocks.centres.doubt[k] @ G.T)
+    mean, C = gaussian.posterior(H, c, np.zeros(3), 0.6 * np.eye(3))
+    means, covs, weights = np.array([*means, mean]), [*covs, C], np.array([0.5, 0.2, 0.3])
+    middle = weights @ means
+    whole = sum(w * (C + np.outer(m - middle, m - middle)) for w, C, m in zip(weights, covs, means, strict=True))
+    assert np.allclose(person.mean, middle, atol=1e-9)
+    assert np.allclose(blocks.mean[0], middle, atol=1e-9)
+    assert np.allclose(person.covariance(), whole, atol=1e-9)
+    rows = rng.standard_normal((4, 3))
+    assert np.allclose(person.variance(rows), np.einsum("ij,jk,ik->i", rows, whole, rows), atol=1e-9)
+
+
+def test_soft_seats_are_leave_one_out_odds():
+    """With everybody seated for certain: odds of a block are (others there) × evidence with / evidence without."""
+    _, data, sites = some_users(3, 3, (6, 6, 6, 6))
+    (users, parts), m0 = users_of(data, sites), np.zeros(3)
+    share = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    soft = _assign(users, share, Prior(m0, 0.1, 0.5, 1.0), 1)
+    for u in range(4):
+        odds = []
+        for block in (0, 1):
+            others = [v for v in range(4) if share[v, block] and v != u]
+            with_ = gaussian.joint_log_integral([parts[v] for v in [*others, u]], m0, 0.1, 0.5)
+            without = gaussian.joint_log_integral([parts[v] for v in others], m0, 0.1, 0.5)
+            odds.append(np.log(len(others)) + with_ - without)
+        odds.append(gaussian.log_integral(*parts[u], m0, 0.6 * np.eye(3)))
+        chance = np.exp(np.array(odds) - max(odds))
+        assert np.allclose(soft[u], (chance / chance.sum())[:2], atol=1e-5)
+
+
+def test_merging_follows_the_evidence():
+    """Two pairs of equals: the best partition on the way has two sets, and no other partition has more evidence."""
+    rng = np.random.default_rng(0)
+    truth = np.array([[2.0, 0.0], [2.0, 0.0], [-2.0, 0.0], [-2.0, 0.0]])
+    X = []
+    for theta in truth:
+        Z = rng.standard_normal((80, 2))
+        X.append(np.where(rng.random(80) < 1 / (1 + np.exp(-Z @ theta)), 1, -1)[:, None] * Z)
+    data = stacked(X)
+    users = expand(data, Sites.start(data.weights))
+    seats = _merge(users, Prior(np.zeros(2), 0.01, 1.0, 1.0), np.arange(4))
+    assert seats[0] == seats[1] != seats[2] == seats[3]
+    score = [
+        set_evidence(block_sums(users, 0.01, np.eye(max(p) + 1)[list(p)]), np.zeros(2), 1.0).sum()
+        for p in ((0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 0), (0, 1, 2, 3), (0, 0, 1, 2), (0, 1, 2, 2))
+    ]
+    assert np.argmax(score) == 0
+
+
+def test_groups_are_found_when_there_are_some_and_not_otherwise():
+    rng = np.random.default_rng(1)
+
+    def signed(theta, n=80):
+        Z = rng.standard_normal((n, len(theta)))
+        return np.where(rng.random(n) < 1 / (1 + np.exp(-Z @ theta)), 1, -1)[:, None] * Z
+
+    centres = 2 * rng.standard_normal((3, 4))
+    grouped = stacked([signed(centres[u % 3]) for u in range(12)])
+    cloud = fit_cloud(grouped)
+    blocks = find_blocks(grouped, cloud)
+    assert blocks.evidence > cloud.evidence + 10
+    assert [set(np.flatnonzero(column > 0.5)) for column in blocks.share.T] in (
+        [{0, 3, 6, 9}, {1, 4, 7, 10}, {2, 5, 8, 11}],
+        *([set(range(a, 12, 3)), set(range(b, 12, 3)), set(range(c, 12, 3))] for a, b, c in ((0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))),
+    )  # fmt: skip
+    middle = rng.standard_normal(4)
+    by_degrees = stacked([signed(middle + 0.7 * rng.standard_normal(4)) for _ in range(12)])
+    cloud = fit_cloud(by_degrees)
+    assert find_blocks(by_degrees, cloud).evidence < cloud.evidence + 1
+
+
+@given(seed=st.integers(0, 300), within=st.sampled_from([0.01, 0.5]), between=st.sampled_from([0.05, 2.0]))
+def test_bounds_hold(seed, within, between):
+    """The evidence that a newcomer adds to a block lies between the bounds that decide whether to compute it."""
+    rng, data, sites = some_users(seed)
+    (users, _), prior = users_of(data, sites), Prior(rng.standard_normal(3), within, between, 1.0)
+    own = user_sums(users, within)
+    block = own[0] + own[1]
+    block = Sums(block.A[None], block.a[None], block.level[None])
+    low, high = _bounds(own, Centres.of(block, prior))
+    joined = Sums(block.A[0] + own.A[2], block.a[0] + own.a[2], block.level[0] + own.level[2])
+    gained = set_evidence(joined, prior.m0, between) - set_evidence(block, prior.m0, between)[0]
+    assert low[2, 0] - 1e-9 <= gained <= high[2, 0] + 1e-9
+
+
+def people(rng, n_users, n_groups=3, n=60, d=4):
+    centres = 2 * rng.standard_normal((n_groups, d))
+    parts = []
+    for u in range(n_users):
+        Z = rng.standard_normal((n, d))
+        parts.append(np.where(rng.random(n) < 1 / (1 + np.exp(-Z @ centres[u % n_groups])), 1, -1)[:, None] * Z)
+    return stacked(parts)
+
+
+def test_everybody_settles_where_a_search_among_all_would_seat_them(rng):
+    data = people(rng, 36)
+    known = np.arange(12)
+    everybody = find_blocks(data, fit_cloud(data))
+    some = find_blocks(data.some(known), fit_cloud(data.some(known)))
+    settled = settle(some, known, data)
+    together = everybody.share @ everybody.share.T > 0.5
+    assert ((settled.share @ settled.share.T > 0.5) == together).mean() > 0.97
+    assert np.abs(settled.mean - everybody.mean).max() < 0.25
+    assert np.allclose(settled.weights.sum(axis=1), 1.0)
+
+
+def test_a_group_that_the_first_users_do_not_belong_to_is_found_among_the_others(rng):
+    data = people(rng, 24)
+    known = np.array([u for u in range(24) if u % 3])  # nobody of the first group
+    some = find_blocks(data.some(known), fit_cloud(data.some(known)))
+    settled = settle(some, known, data)
+    first = np.arange(0, 24, 3)
+    together = settled.share @ settled.share.T
+    assert (together[np.ix_(first, first)] > 0.5).mean() > 0.8
+    assert together[np.ix_(first, known)].max() < 0.5
+
+
+def test_placing_somebody_is_what_seating_them_with_everybody_else_fixed_gives(rng):
+    data = people(rng, 12)
+    blocks = find_blocks(data.some(np.arange(11)), fit_cloud(data.some(np.arange(11))))
+    one = place(blocks, data.some([11]))
+    assert isinstance(one.person(0), Person)
+    assert one.share[0].max() > 0.9
+    # the centre of that block as prior, by dense matrices, at the sites found
+    H, c, _ = gaussian.dense(one.users.one(0))
+    k = int(np.argmax(one.share[0]))
+    mean, _ = gaussian.posterior(H, c, blocks.centres.mean[k], blocks.prior.within * np.eye(4))
+    assert np.allclose(one.mean[0], mean, atol=0.05)
+
+
+def test_single_precision_with_many_features_changes_little(rng, monkeypatch):
+    data = people(rng, 6, n=30, d=5)
+    wide = Signed(np.hstack([data.X, 0.1 * rng.standard_normal((len(data.X), 275))]), data.weights, data.starts)
+    narrow = Signed(wide.X.astype(np.float32), data.weights, data.starts)
+    one, other = (fit_cloud(which, rounds=4) for which in (wide, narrow))
+    assert other.users.V.dtype == np.float32
+    assert np.allclose(one.mean, other.mean, atol=1e-3)
+    assert one.evidence == pytest.approx(other.evidence, abs=0.01)
+
+
+def test_parts_of_the_users_are_views_of_the_whole(rng):
+    users = expand(data := people(rng, 5), Sites.start(data.weights))
+    middle, some = users.between(slice(1, 3)), users.some(np.array([1, 2]))
+    assert isinstance(middle, ByDirections)
+    assert np.shares_memory(middle.V, users.V)
+    for name in ("V", "h", "b", "const", "starts"):
+        assert np.array_equal(getattr(middle, name), getattr(some, name))

@@ -1,0 +1,108 @@
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import prefkin
+from prefkin import Candidates, ItemRegularity, OffC2PL
+from prefkin.errors import ModelFileError
+from prefkin.models.files import _digest
+from tests.conftest import draw_answers
+
+
+@pytest.fixture
+def model(rng):
+    Z, y, users = draw_answers(rng)
+    return OffC2PL(52.0, alpha=1.2).fit(Z, y, users=[("group", int(u)) for u in users])
+
+
+def test_a_saved_model_is_the_same_model(model, tmp_path, rng):
+    model.save(tmp_path / "kin")
+    again = prefkin.load(tmp_path / "kin")
+    assert again.get_params() == model.get_params()
+    assert again.users_.tolist() == model.users_.tolist()
+    for name in ("theta_", "own_theta_", "radius_", "gamma_", "n_comparisons_"):
+        assert np.array_equal(getattr(again, name), getattr(model, name))
+    user, candidates = ("group", 2), Candidates(rng.standard_normal((3, 4, 3)))
+    assert again.neighbours(user).tolist() == model.neighbours(user).tolist()
+    assert np.array_equal(again.information(user), model.information(user))
+    assert again.policy(user, candidates).value == model.policy(user, candidates).value
+    assert again.session(user, candidates).plan(3) == model.session(user, candidates).plan(3)
+    Z = rng.standard_normal((2, 3))
+    assert np.array_equal(again.predict(Z, users=[user, user]), model.predict(Z, users=[user, user]))
+    assert np.array_equal(again.fold_in(Z, [1, 0]).theta, model.fold_in(Z, [1, 0]).theta)
+
+
+@pytest.mark.parametrize(
+    "users", [[1, 2, 1], ["a", "b", "a"], [1.5, 2.5, 1.5], [1, "1", 1], np.array([3, 4, 3], dtype=np.int32)]
+)
+def test_labels_keep_their_type(users, tmp_path):
+    OffC2PL(0.0).fit(np.eye(3), [1, 0, 1], users=users).save(tmp_path / "kin")
+    labels = prefkin.load(tmp_path / "kin").users_.tolist()
+    assert labels == sorted(set(users), key=list(users).index)
+    assert [type(label) for label in labels] == [type(x) for x in np.asarray(users, dtype=object)[[0, 1]].tolist()]
+
+
+def test_item_regularity_and_class_names_survive(tmp_path):
+    model = OffC2PL(0.0, coverage=ItemRegularity(0.5, 0.1, 2)).fit(np.eye(2), ["no", "yes"])
+    model.save(tmp_path / "kin")
+    again = prefkin.load(tmp_path / "kin")
+    assert again.coverage == model.coverage
+    assert again.classes_.tolist() == ["no", "yes"]
+
+
+def test_a_damaged_file_is_refused_wherever_the_damage_is(model, tmp_path):
+    model.save(tmp_path / "kin")
+    whole = (tmp_path / "kin").read_bytes()
+    for at in np.linspace(0, len(whole) - 1, 60).astype(int):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x15
+        (tmp_path / "bad").write_bytes(damaged)
+        with pytest.raises(ModelFileError) as caught:
+            prefkin.load(tmp_path / "bad")
+        assert "\n" not in str(caught.value)
+    (tmp_path / "bad").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelFileError, match="not a prefkin model, or a damaged one"):
+        prefkin.load(tmp_path / "bad")
+
+
+def rewritten(path, change):
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as archive:
+        header = json.loads(archive.metadata()["prefkin"])
+    text, tensors = json.dumps({**header, **change}), load_file(path)
+    save_file(tensors, path, {"prefkin": text, "digest": _digest(text, tensors)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 99}, "written in format 99, this prefkin reads format 1"),
+        ({"kind": "Other"}, "kind 'Other'"),
+    ],
+)
+def test_other_versions_and_kinds_are_refused(model, tmp_path, change, message):
+    model.save(tmp_path / "kin")
+    rewritten(tmp_path / "kin", change)
+    with pytest.raises(ModelFileError, match=message):
+        prefkin.load(tmp_path / "kin")
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(ModelFileError, match="no such model file"):
+        prefkin.load(tmp_path / "none")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(ModelFileError, match="not a prefkin model"):
+        prefkin.load(tmp_path / "text")
+    save_file({"x": np.ones(1)}, tmp_path / "foreign")
+    with pytest.raises(ModelFileError, match="not a prefkin model"):
+        prefkin.load(tmp_path / "foreign")
+
+
+def test_labels_that_cannot_be_stored_are_named(tmp_path):
+    model = OffC2PL(0.0).fit(np.eye(2), [1, 0], users=[frozenset({1}), frozenset({2})])
+    with pytest.raises(ModelFileError, match="label of type frozenset"):
+        model.save(tmp_path / "kin")
+    assert list(tmp_path.iterdir()) == []
