@@ -1,7 +1,11 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from scipy.special import expit
+
+from prefkin.data.rows import Rows, UserRows
 
 settings.register_profile(
     "prefkin", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -33,3 +37,35 @@ def answers_by_degrees():
     Z = rng.standard_normal((600, 3))
     y = rng.random(600) < expit(np.einsum("ij,ij->i", Z, theta[users]))
     return Z, y.astype(int), users
+
+
+def people(seed, sizes, d, scale=1.0, ill=False, dtype=np.float64):
+    """Users' rows with answers of their own, and weights."""
+    rng = np.random.default_rng(seed)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    Z = scale * rng.standard_normal((starts[-1], d))
+    if ill:
+        Z *= np.logspace(0, -3, d)
+    theta = rng.standard_normal((len(sizes), d))
+    y = (rng.random(len(Z)) < expit(np.einsum("ij,ij->i", Z, np.repeat(theta, sizes, axis=0)))).astype(float)
+    return UserRows(Rows(Z.astype(dtype), y, rng.uniform(0.2, 3.0, len(Z))), starts, np.arange(len(sizes)))
+
+
+def relative_gradient(rows, theta, ridge, centre=0.0):
+    """By how much the tolerance is used, times 1e-6: free of units, in float64."""
+    Z, y, w = rows.Z.astype(float), rows.y, rows.weights
+    root = 1.0 / np.sqrt(0.25 * w @ Z**2 + ridge)
+    slope = Z.T @ (w * (expit(Z @ theta) - y)) + ridge * (theta - centre)
+    zero = Z.T @ (w * (0.5 - y)) - ridge * centre
+    return np.abs(slope * root).max() / np.abs(zero * root).max()
+
+
+def allocated(work):
+    """Bytes of Python and numpy at the peak of `work`, beyond what was there before."""
+    work()  # what is kept for good is not counted
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -22,6 +22,7 @@ __all__ = [
     "missing_labels",
     "number_array",
     "refuse_bad_rows",
+    "usable",
 ]
 
 LARGEST_FEATURE = 1e100  # squares and sums of squares must not overflow
@@ -34,6 +35,12 @@ def any_in_row(Z: FloatArray, test: Callable[[FloatArray], BoolArray]) -> BoolAr
     for at in range(0, len(Z), ROWS_AT_ONCE):
         found[at : at + ROWS_AT_ONCE] = test(Z[at : at + ROWS_AT_ONCE]).any(axis=1)
     return found
+
+
+def usable(Z: FloatArray) -> bool:
+    """Is every feature a number within limits? One look at the extremes, which are NaN where one entry is."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return bool(Z.size == 0 or (float(Z.min()) >= -LARGEST_FEATURE and float(Z.max()) <= LARGEST_FEATURE))
 
 
 def _too_large(Z: FloatArray) -> BoolArray:
@@ -51,7 +58,7 @@ def refuse_bad_rows(
 ) -> None:
     """Name the first offending row of the first kind of fault, and the remedy."""
     drop_missing = "drop such rows with drop='missing' (on the command line: --drop missing)"
-    faults = (
+    faults: tuple[tuple[BoolArray, str, str], ...] = (
         (
             answers == 0.5,
             "y must be 0 or 1, but {row} is a tie",
@@ -75,10 +82,13 @@ def refuse_bad_rows(
             "weights must be finite and at least 0, but {row} is not",
             "mend it",
         ),
-        (any_in_row(Z, np.isnan), "a feature is missing (NaN) in {row}", drop_missing),
-        (any_in_row(Z, np.isinf), "a feature is infinite (inf) in {row}", "clip or remove it"),
-        (any_in_row(Z, _too_large), "a feature is beyond 1e100 in {row}", "scale the features down"),
     )
+    if not usable(Z):
+        faults += (
+            (any_in_row(Z, np.isnan), "a feature is missing (NaN) in {row}", drop_missing),
+            (any_in_row(Z, np.isinf), "a feature is infinite (inf) in {row}", "clip or remove it"),
+            (any_in_row(Z, _too_large), "a feature is beyond 1e100 in {row}", "scale the features down"),
+        )
     for bad, message, remedy in faults:
         if (at := np.flatnonzero(bad & keep)).size:
             row = f"row {at[0]} (counted from 0)"
@@ -243,6 +253,9 @@ def distinct_labels(labels: LabelArray) -> tuple[LabelArray, IntArray]:
     where they cannot (a mix of types).
     """
     if labels.dtype.kind != "O":
+        if len(labels) and (labels[1:] >= labels[:-1]).all():  # sorted already: no need to sort
+            new = np.concatenate([[True], labels[1:] != labels[:-1]])
+            return labels[new], np.cumsum(new) - 1
         distinct, codes = np.unique(labels, return_inverse=True)
         return distinct, codes.astype(np.intp)
     seen: dict[Hashable, int] = {}

@@ -23,6 +23,7 @@ from prefkin.data.checks import (
     missing_labels,
     number_array,
     refuse_bad_rows,
+    usable,
 )
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons
@@ -136,7 +137,9 @@ class Comparisons:
                 f"{len(feature_names)} feature_names for {Z.shape[1]} features; give one name per feature"
             )
 
-        missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale) | any_in_row(Z, np.isnan)
+        missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale)
+        if not usable(Z):
+            missing |= any_in_row(Z, np.isnan)
         if where is not None:
             missing |= missing_labels(where)
         ties = answers == 0.5
@@ -209,8 +212,13 @@ class Comparisons:
         """Sorted by user, each user's rows in their order. Without `copy`, rows already in order are shared."""
         sizes = np.bincount(self.who, minlength=len(self.labels))
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        sorted_already = not copy and bool((self.who[1:] >= self.who[:-1]).all())
-        order = slice(None) if sorted_already else np.argsort(self.who, kind="stable")
-        rows = Rows(self.Z[order], self.y[order], self.weights[order])
-        contexts = None if self.contexts is None else distinct_labels(self.contexts)[1][order]
+        parts = [self.Z, self.y, self.weights]
+        contexts = None if self.contexts is None else distinct_labels(self.contexts)[1]
+        if not (self.who[1:] >= self.who[:-1]).all():
+            order = np.argsort(self.who, kind="stable")
+            parts = [part[order] for part in parts]
+            contexts = None if contexts is None else contexts[order]
+        elif copy:
+            parts = [part.copy() for part in parts]
+        rows = Rows(*parts)
         return UserRows(rows, starts, self.labels, contexts)

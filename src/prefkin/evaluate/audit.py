@@ -218,7 +218,7 @@ def is_separated(X: FloatArray) -> bool:
     X = X / np.linalg.norm(X, axis=1, keepdims=True)
     ridge = 1e-7
     try:
-        theta = fit_preference(Rows(X, np.ones(len(X)), np.ones(len(X))), ridge=ridge, tol=1e-6)
+        theta = fit_preference(Rows(X, np.ones(len(X)), np.ones(len(X))), ridge=ridge)
     except ConvergenceError:
         return _separable(X)
     margin = X @ theta
@@ -273,13 +273,11 @@ def _common(train: UserRows, size: float) -> FloatArray:
     rows = train.rows
     step = max(1, rows.Z.size // SAMPLE)
     some = Rows(rows.Z[::step], rows.y[::step], rows.weights[::step])
-    return fit_preference(some, ridge=train.dim * size, tol=1e-3)
+    return fit_preference(some, ridge=train.dim * size)
 
 
 def _own(rows: Rows, size: float) -> FloatArray:
-    return (
-        np.zeros(rows.Z.shape[1]) if len(rows.y) == 0 else fit_preference(rows, ridge=rows.Z.shape[1] * size, tol=1e-3)
-    )
+    return np.zeros(rows.Z.shape[1]) if len(rows.y) == 0 else fit_preference(rows, ridge=rows.Z.shape[1] * size)
 
 
 def _hits(test: UserRows, theta: FloatArray) -> FloatArray:

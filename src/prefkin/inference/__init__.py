@@ -1,9 +1,11 @@
 """Estimates and posteriors: functions of arrays, which trust their input.
 
-estimate     the regularised Bradley-Terry-Luce estimate of one set of rows
-compiled     when compiled code is worth loading
-kernels      inner loops compiled by numba
-overlapping  many estimates at once from overlapping sets of users
+loss         the ridge logistic loss, and when an estimate is found
+estimate     the estimate of one set of rows, by Newton's method
+sets         sets of rows as what they are made of
+many         many estimates at once
+shared       many estimates at once, of sets that share rows
+_kernels     inner loops compiled by numba
 spectrum     smallest eigenvalues
 information  information matrix, width of a confidence set, radius of a ball
 held_out     what held-out answers choose

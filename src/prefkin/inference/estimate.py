@@ -1,48 +1,24 @@
-"""Bradley-Terry-Luce likelihood and its regularised maximum  [paper: theta_hat].
+"""The regularised Bradley-Terry-Luce estimate of one set of rows, by Newton's method  [paper: theta_hat].
 
-A user with preference θ prefers a to a′ with probability σ(θᵀz), z = φ(x, a) − φ(x, a′). The estimate minimises
-
-    Σ_i w_i [log(1 + exp(θᵀz_i)) − y_i θᵀz_i] + λ/2 ‖θ‖²,
-
-which is strictly convex for λ > 0. Newton's method solves it; only the linear system inside changes with the
-shape of the data.
+Everything that solves many estimates at once is measured against this one, and leaves to it what it cannot do.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, cholesky, eigh, qr, solve_triangular
 from scipy.special import expit
 
-from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.arrays import FloatArray
+from prefkin.data.rows import Rows
 from prefkin.errors import ConvergenceError
-from prefkin.execution.executor import for_each
-from prefkin.inference.compiled import RowSets, compiled_kernels, fit_compiled, refit_compiled
+from prefkin.inference.loss import unit_root
 
-__all__ = [
-    "estimate_users",
-    "fit_preference",
-    "fit_sets",
-    "fit_with_prior",
-    "fitting_seconds",
-    "log_loss",
-    "newton_direction",
-    "refit_sequence",
-]
+__all__ = ["fit_preference", "fit_with_prior", "newton_direction", "refit_sequence"]
 
 DIRECT_UP_TO = 192  # a factorisation of this order is cheaper than the passes over the data that CG needs
 ROUNDING = 64 * np.finfo(np.float64).eps
-
-
-def log_loss(theta: FloatArray, rows: Rows) -> float:
-    """Weighted sum of −log probability of the answers under preference `theta`.
-
-    >>> rows = Rows(np.array([[1.0]]), np.array([1.0]), np.array([1.0]))
-    >>> round(log_loss(np.array([0.0]), rows), 4)
-    0.6931
-    """
-    return float(rows.weights @ np.logaddexp(0.0, (1.0 - 2.0 * rows.y) * (rows.Z @ theta)))
+CLOSE = 1e-9  # relative to 1 + their size, a step that moves neither θ nor any margin by more is the last one
 
 
 def fit_preference(
@@ -50,14 +26,14 @@ def fit_preference(
     *,
     ridge: float,
     start: FloatArray | None = None,
-    offset: FloatArray | float = 0.0,
-    tol: float = 1e-9,
-    max_iter: int = 100,
+    centre: FloatArray | float = 0.0,
+    max_iter: int = 200,
 ) -> FloatArray:
-    """The preference that explains `rows` best, shrunk by `ridge`  [paper: theta_hat, pool, theta_n].
+    """The preference that explains `rows` best, drawn towards `centre` by `ridge`  [paper: theta_hat, pool, theta_n].
 
-    Stops when a Newton step moves neither θ nor any margin by more than `tol`, relative to 1 + their size: the step
-    estimates the distance to the optimum, and what is left after taking it is smaller still.
+    Works in features free of units (`loss.unit_root`), with fewer rows than features in coordinates of their span,
+    outside of which the estimate is the centre. Stops when a Newton step is small: it estimates the distance to the
+    optimum, and what is left after taking it is smaller still, far below `loss.TOLERANCE`.
 
     >>> rows = Rows(np.array([[1.0], [1.0], [1.0]]), np.array([1.0, 1.0, 0.0]), np.ones(3))
     >>> theta = fit_preference(rows, ridge=1.0)
@@ -65,29 +41,50 @@ def fit_preference(
     True
     """
     Z, y, weights = rows.Z.astype(np.float64, copy=False), rows.y, rows.weights
+    n, d = Z.shape
+    middle = np.broadcast_to(np.asarray(centre, dtype=np.float64), (d,))
+    begin = middle if start is None else np.asarray(start, dtype=np.float64)
+    known = Z @ middle
+    if n < d:
+        basis = qr(Z.T, mode="economic", check_finite=False)[0] if n else np.empty((d, 0))
+        away = _newton(Z @ basis, y, weights, known, ridge, (begin - middle) @ basis, max_iter)
+        return middle + basis @ away
+    return middle + _newton(Z, y, weights, known, ridge, begin - middle, max_iter)
+
+
+def _newton(
+    Z: FloatArray, y: FloatArray, weights: FloatArray, known: FloatArray, ridge: float, start: FloatArray, max_iter: int
+) -> FloatArray:
+    """argmin over δ of the loss at margins `known` + Zδ, and λ/2 ‖δ‖²."""
+    root = unit_root(weights @ Z**2, ridge)
+    X, penalty = Z * root, ridge * root**2
     side = 1.0 - 2.0 * y  # −1 where a was preferred: log(1 + exp(side·margin)) loses no digits, unlike log(1 + eᵐ) − ym
-    theta = np.zeros(Z.shape[1]) if start is None else np.array(start, dtype=np.float64)
-    margin = Z @ theta + offset  # `offset` is the part of the margins that is not up for estimation
-    value = _objective(margin, theta, side, weights, ridge)
+    away = start / root
+    margin = known + X @ away
+
+    def objective(margin: FloatArray, away: FloatArray) -> float:
+        return float(weights @ np.logaddexp(0.0, side * margin) + 0.5 * penalty @ away**2)
+
+    value = objective(margin, away)
     for _ in range(max_iter):
         miss = expit(side * margin)  # probability of the answer that was not given
-        gradient = Z.T @ (weights * side * miss) + ridge * theta
-        step = newton_direction(Z, weights * miss * (1.0 - miss), gradient, ridge)
-        move = Z @ step
-        if _small(step, theta, tol) and _small(move, margin, tol):
-            return theta - step
-        slope = float(gradient @ step)  # positive: −step is a descent direction
+        slope = X.T @ (weights * side * miss) + penalty * away
+        step = newton_direction(X, weights * miss * (1.0 - miss), slope, penalty)
+        change = X @ step
+        if _small(step * root, away * root) and _small(change, margin):
+            return (away - step) * root
+        promised = float(slope @ step)  # positive: −step is a descent direction
         size = 1.0
         while True:
-            new_theta, new_margin = theta - size * step, margin - size * move
-            new_value = _objective(new_margin, new_theta, side, weights, ridge)
-            if new_value <= value - 1e-4 * size * slope + ROUNDING * abs(value):
+            new_away, new_margin = away - size * step, margin - size * change
+            new_value = objective(new_margin, new_away)
+            if new_value <= value - 1e-4 * size * promised + ROUNDING * abs(value):
                 break
             size /= 2.0
             if size < 1e-10:
-                raise ConvergenceError(_failure(gradient, "no descent along the Newton direction"))
-        theta, margin, value = new_theta, new_margin, new_value
-    raise ConvergenceError(_failure(gradient, f"no optimum after {max_iter} Newton steps"))
+                raise ConvergenceError(_failure(slope, "no descent along the Newton direction"))
+        away, margin, value = new_away, new_margin, new_value
+    raise ConvergenceError(_failure(slope, f"no optimum after {max_iter} Newton steps"))
 
 
 def fit_with_prior(rows: Rows, *, mean: FloatArray, precision: FloatArray) -> FloatArray:
@@ -99,57 +96,54 @@ def fit_with_prior(rows: Rows, *, mean: FloatArray, precision: FloatArray) -> Fl
     """
     factor = cholesky(precision, lower=True)
     white = solve_triangular(factor, rows.Z.T, lower=True).T
-    move = fit_preference(Rows(white, rows.y, rows.weights), ridge=1.0, offset=rows.Z @ mean)
-    return mean + solve_triangular(factor, move, lower=True, trans="T")
+    found = fit_preference(Rows(white, rows.y, rows.weights), ridge=1.0, centre=factor.T @ mean)
+    solved: FloatArray = solve_triangular(factor, found, lower=True, trans="T")
+    return solved
 
 
-def _objective(margin: FloatArray, theta: FloatArray, side: FloatArray, weights: FloatArray, ridge: float) -> float:
-    return float(weights @ np.logaddexp(0.0, side * margin) + ridge / 2.0 * (theta @ theta))
+def _small(change: FloatArray, value: FloatArray) -> bool:
+    return bool(np.linalg.norm(change) <= CLOSE * (1.0 + np.linalg.norm(value)))
 
 
-def _small(change: FloatArray, value: FloatArray, tol: float) -> bool:
-    return bool(np.linalg.norm(change) <= tol * (1.0 + np.linalg.norm(value)))
+def _failure(slope: FloatArray, what: str) -> str:
+    return f"{what}: largest gradient entry {np.abs(slope).max():.1e}; raise ridge or scale the features down"
 
 
-def _failure(gradient: FloatArray, what: str) -> str:
-    return f"{what}: largest gradient entry {np.abs(gradient).max():.1e}; raise ridge or scale the features down"
+def newton_direction(X: FloatArray, curvature: FloatArray, slope: FloatArray, penalty: FloatArray) -> FloatArray:
+    """Solve (Xᵀ diag(curvature) X + diag(penalty)) step = slope.
 
-
-def newton_direction(Z: FloatArray, curvature: FloatArray, gradient: FloatArray, ridge: float) -> FloatArray:
-    """Solve (Zᵀ diag(curvature) Z + λ I) step = gradient by the route that fits the shape of Z.
-
-    >>> Z, one = np.array([[1.0, 0.0], [0.0, 2.0]]), np.ones(2)
-    >>> newton_direction(Z, one, np.array([2.0, 5.0]), 1.0).round(12).tolist()
+    >>> X, one = np.array([[1.0, 0.0], [0.0, 2.0]]), np.ones(2)
+    >>> newton_direction(X, one, np.array([2.0, 5.0]), one).round(12).tolist()
     [1.0, 1.0]
     """
-    n, d = Z.shape
-    if min(n, d) > DIRECT_UP_TO:
-        return _conjugate_gradients(Z, curvature, gradient, ridge)
-    scaled = Z * np.sqrt(curvature)[:, None]
-    if n < d:  # Woodbury: an n × n system instead of d × d
-        dual = scaled @ scaled.T
-        dual[np.diag_indices(n)] += ridge
-        inner: FloatArray = cho_solve(cho_factor(dual, check_finite=False), scaled @ gradient, check_finite=False)
-        return (gradient - scaled.T @ inner) / ridge
+    d = X.shape[1]
+    if d > DIRECT_UP_TO:
+        return _conjugate_gradients(X, curvature, slope, penalty)
+    scaled = X * np.sqrt(curvature)[:, None]
     hessian = scaled.T @ scaled
-    hessian[np.diag_indices(d)] += ridge
-    direct: FloatArray = cho_solve(cho_factor(hessian, check_finite=False), gradient, check_finite=False)
-    return direct
+    hessian[np.diag_indices(d)] += penalty
+    try:
+        direct: FloatArray = cho_solve(cho_factor(hessian, check_finite=False), slope, check_finite=False)
+        return direct
+    except np.linalg.LinAlgError:  # copied features, and hardly any ridge: as far as there are digits
+        values, axes = eigh(hessian, check_finite=False)
+        floor = np.maximum(values, ROUNDING * max(float(values[-1]), np.finfo(float).tiny))
+        return axes @ ((axes.T @ slope) / floor)
 
 
-def _conjugate_gradients(Z: FloatArray, curvature: FloatArray, gradient: FloatArray, ridge: float) -> FloatArray:
-    """Diagonally preconditioned conjugate gradients, tighter the closer the optimum (smaller gradient) is."""
-    scale = 1.0 / (curvature @ (Z * Z) + ridge)
-    solution = np.zeros_like(gradient)
-    residual = gradient.copy()
+def _conjugate_gradients(X: FloatArray, curvature: FloatArray, slope: FloatArray, penalty: FloatArray) -> FloatArray:
+    """Diagonally preconditioned conjugate gradients, tighter the closer the optimum (smaller slope) is."""
+    scale = 1.0 / (curvature @ (X * X) + penalty)
+    solution = np.zeros_like(slope)
+    residual = slope.copy()
     conditioned = scale * residual
     direction = conditioned.copy()
     size = start = float(residual @ conditioned)
     accuracy = min(0.1, np.sqrt(start))  # superlinear convergence of the outer iteration
-    for _ in range(10 * len(gradient)):
+    for _ in range(10 * len(slope)):
         if size <= accuracy**2 * start:
             break
-        image = Z.T @ (curvature * (Z @ direction)) + ridge * direction
+        image = X.T @ (curvature * (X @ direction)) + penalty * direction
         length = size / float(direction @ image)
         solution += length * direction
         residual -= length * image
@@ -157,39 +151,6 @@ def _conjugate_gradients(Z: FloatArray, curvature: FloatArray, gradient: FloatAr
         previous, size = size, float(residual @ conditioned)
         direction = conditioned + size / previous * direction
     return solution
-
-
-def estimate_users(users: UserRows, *, ridge: float, n_jobs: int | None = None) -> FloatArray:
-    """θ̂_u from each user's own rows, shape (U, d)  [paper: theta_hat]."""
-    sets = RowSets(users.starts[:-1], users.starts[1:], np.arange(len(users) + 1))
-    return fit_sets(
-        users.rows, sets, np.zeros((len(users), users.dim)), ridge=ridge, label="own estimates", n_jobs=n_jobs
-    )
-
-
-def fit_sets(
-    rows: Rows, sets: RowSets, start: FloatArray, *, ridge: float, label: str, n_jobs: int | None = None
-) -> FloatArray:
-    """One estimate for each set of rows, from its row of `start`, shape (sets, d).
-
-    Much work goes to compiled code, which stops at a relative gradient of `compiled.RELATIVE_GRADIENT`; what that
-    does not solve, and little work, is `fit_preference`'s.
-    """
-    sizes = sets.sizes
-    theta = np.array(start, dtype=np.float64)
-    kernels = compiled_kernels(fitting_seconds(sizes, rows.Z.shape[1]))
-    left = list(range(len(sets)))
-    if kernels is not None:
-        solved = fit_compiled(kernels, rows, sets, theta, ridge=ridge, label=label, n_jobs=n_jobs)
-        left = np.flatnonzero(~solved).tolist()
-        theta[left] = start[left]
-        if not left:
-            return theta
-    found = for_each(
-        lambda s: fit_preference(sets.rows(rows, s), ridge=ridge, start=theta[s]), left, label=label, n_jobs=n_jobs
-    )
-    theta[left] = found
-    return theta
 
 
 def refit_sequence(rows: Rows, known: int, theta: FloatArray, *, ridge: float) -> FloatArray:
@@ -200,20 +161,8 @@ def refit_sequence(rows: Rows, known: int, theta: FloatArray, *, ridge: float) -
     >>> np.allclose(trail[-1], fit_preference(rows, ridge=1.0))
     True
     """
-    sizes = np.arange(known + 1, len(rows.y) + 1)
-    kernels = compiled_kernels(fitting_seconds(sizes, rows.Z.shape[1]))
-    if kernels is not None:
-        trail = refit_compiled(kernels, rows, known, theta, ridge=ridge)
-        if np.isfinite(trail).all():
-            return trail
-    trail, current = np.empty((len(sizes), rows.Z.shape[1])), theta
-    for k, end in enumerate(sizes):
-        trail[k] = current = fit_preference(Rows(*(part[:end] for part in rows)), ridge=ridge, start=current)
+    trail, current = np.empty((len(rows.y) - known, rows.Z.shape[1])), theta
+    for k in range(len(trail)):
+        upto = Rows(*(part[: known + k + 1] for part in rows))
+        trail[k] = current = fit_preference(upto, ridge=ridge, start=current)
     return trail
-
-
-def fitting_seconds(sizes: IntArray, d: int) -> float:
-    """About how long `fit_preference` would take, one set after the other."""
-    small = np.minimum(sizes, d)
-    direct = np.where(small > DIRECT_UP_TO, 150.0 * DIRECT_UP_TO / d, small / 2.0)  # passes' worth, at most
-    return float(np.sum(5e-4 + 6 * sizes * float(d) * (4.0 + direct) / 5e9))

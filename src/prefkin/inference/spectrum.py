@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 from scipy.linalg import eigh, eigh_tridiagonal
 from scipy.linalg.blas import ssyrk, strsv
@@ -11,6 +9,8 @@ from scipy.linalg.lapack import spotrf
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.rows import Rows
+from prefkin.execution.executor import for_each
+from prefkin.inference import _kernels
 
 __all__ = ["gram", "least_eigenvalue", "least_eigenvalues"]
 
@@ -51,23 +51,44 @@ def least_eigenvalue(rows: Rows) -> float:
 
 
 def least_eigenvalues(rows: Rows, starts: IntArray) -> FloatArray:
-    """`least_eigenvalue` of each user's rows starts[u]:starts[u + 1]; small matrices are decomposed many at a time."""
+    """`least_eigenvalue` of each user's rows starts[u]:starts[u + 1], shape (U,)."""
     d = rows.Z.shape[1]
     if d > DECOMPOSED_UP_TO:
-        return np.array([least_eigenvalue(Rows(*(part[a:b] for part in rows))) for a, b in pairwise(starts)])
+        each = for_each(
+            lambda u: least_eigenvalue(Rows(*(part[starts[u] : starts[u + 1]] for part in rows))),
+            range(len(starts) - 1),
+            label="eigenvalues",
+        )
+        return np.array(each)
     least = np.zeros(len(starts) - 1)
     full = np.flatnonzero(np.diff(starts) >= d)
+
+    def some_of(users: IntArray) -> None:
+        found, grams = np.empty(len(users)), _grams(rows, starts, users)
+        _kernels.least_eigenvalues(grams, found)
+        least[users] = found
+
     numbers = d * max(len(full) * d, len(rows.Z))
-    for some in np.array_split(full, max(1, numbers // STACK_NUMBERS)):
-        matrices = np.empty((len(some), d, d))
-        if len(some):
-            begin, end = starts[some[0]], starts[some[-1] + 1]
-            Z = _scaled(Rows(*(part[begin:end] for part in rows)))
-            for user, matrix in zip(some, matrices, strict=True):
-                own = Z[starts[user] - begin : starts[user + 1] - begin]
-                np.matmul(own.T, own, out=matrix)
-            least[some] = np.linalg.eigvalsh(matrices)[:, 0]
-    return np.maximum(least, 0.0)
+    for_each(some_of, np.array_split(full, max(1, numbers // STACK_NUMBERS)), label="eigenvalues")
+    return least
+
+
+def _grams(rows: Rows, starts: IntArray, users: IntArray) -> FloatArray:
+    """Σ w z zᵀ of each of these users, shape (users, d, d)."""
+    d = rows.Z.shape[1]
+    matrices = np.empty((len(users), d, d))
+    if len(users) == 0:
+        return matrices
+    begin, end = starts[users[0]], starts[users[-1] + 1]
+    Z = _scaled(Rows(*(part[begin:end] for part in rows)))
+    size = starts[users + 1] - starts[users]
+    if len(users) * size[0] == len(Z) and (size == size[0]).all():  # all at once
+        stack = Z.reshape(len(users), -1, d)
+        return np.matmul(stack.transpose(0, 2, 1), stack, out=matrices)
+    for user, matrix in zip(users, matrices, strict=True):
+        own = Z[starts[user] - begin : starts[user + 1] - begin]
+        np.matmul(own.T, own, out=matrix)
+    return matrices
 
 
 def _by_inverse_lanczos(X: FloatArray) -> float | None:

@@ -323,10 +323,10 @@ def two_answers(y: Any, who: str) -> tuple[FloatArray, LabelArray]:
         return given, np.array([0, 1])  # ties: refused by row with the other checks
     if given.dtype.kind == "f" and np.isnan(given).any() and np.isin(given[~np.isnan(given)], (0.0, 1.0)).all():
         return given, np.array([0, 1])  # missing answers: likewise
+    if given.dtype.kind in "biuf" and ((given == 0) | (given == 1)).all():
+        return given.astype(np.float64), np.array([0, 1]).astype(given.dtype)
     check_classification_targets(given)
     labels = np.unique(given)
-    if np.isin(labels, (0, 1)).all():
-        return given.astype(np.float64), np.array([0, 1]).astype(given.dtype)
     if len(labels) != 2:
         kind = "one class" if len(labels) == 1 else "multiclass"
         raise InvalidComparisons(

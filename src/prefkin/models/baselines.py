@@ -14,6 +14,7 @@ is their own likelihood drawn towards the centre. They differ in who sits togeth
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,10 +26,13 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.folds import FOLDS, content_folds, split_rows
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidParameter
-from prefkin.execution.executor import for_each
-from prefkin.inference.estimate import estimate_users, fit_preference, log_loss
+from prefkin.execution.executor import threads
+from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import RIDGES
 from prefkin.inference.information import confidence_width, information_matrix
+from prefkin.inference.loss import log_loss
+from prefkin.inference.many import estimate_users, fit_sets
+from prefkin.inference.sets import Sets
 from prefkin.models.base import PreferenceModel
 from prefkin.models.reports import Explanation, FoldedIn
 
@@ -36,6 +40,8 @@ __all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pool
 
 PULLS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, np.inf)
 HEATS = np.geomspace(0.4, 1.6, 13)
+NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of groups that are tried
+ROUNDS = 15
 
 
 def per_user() -> GroupShrinkage:
@@ -95,90 +101,80 @@ class GroupShrinkage(PreferenceModel):
     def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
         """Tune on folds that keep contexts together, then fit on all rows."""
         rows, classes = self._read(Z, y, users, sample_weight)
-        choices = self._seatings(rows)
+        with threads(self.n_jobs):
+            self._tune(rows)
+        self.classes_ = classes
+        return self
+
+    def _tune(self, rows: UserRows) -> None:
+        fold_of = content_folds(rows, FOLDS)
+        folds = [split_rows(rows, fold_of != fold) for fold in range(FOLDS)]
+        seats = self._seats(rows, folds)
         ridges = RIDGES if self.ridge == "auto" else (float(self.ridge),)
         pulls = PULLS if self.pull == "auto" else (float(self.pull),)
         pulls = (0.0,) if isinstance(self.groups, str) and self.groups == "each" else pulls
-        fold_of = content_folds(rows, FOLDS)
-        best = (np.inf, 1.0, choices[0], ridges[0], pulls[0])
-        for seats in choices:
-            margins: dict[tuple[float, float], list[FloatArray]] = {(r, p): [] for r in ridges for p in pulls}
-            weights = []
-            for fold in range(FOLDS):
-                train, test = split_rows(rows, fold_of != fold)
-                weights.append(test.rows.weights)
-                for ridge in ridges:
-                    centres = self._centres(train, seats, ridge)
-                    for pull in pulls:
-                        theta = self._users_from(train, seats, centres, pull)
-                        side = 2.0 * test.rows.y - 1.0
-                        margins[ridge, pull].append(side * np.einsum("ij,ij->i", test.rows.Z, theta[test.owner]))
-            every = np.concatenate(weights)
-            for (ridge, pull), parts in margins.items():
-                margin = np.concatenate(parts)
-                losses = [float(every @ np.logaddexp(0.0, -heat * margin)) for heat in HEATS]
-                found = (round(min(losses), 9), float(HEATS[int(np.argmin(losses))]), seats, ridge, pull)
-                best = min(best, found, key=lambda one: one[0])
-        _, self.heat_, seats, self.ridge_, self.pull_ = best
-        self._users, self.users_, self.classes_, self.seats_ = rows, rows.labels, classes, seats
+        options = list(product(ridges, pulls))
+        margins: dict[tuple[float, float], list[FloatArray]] = {option: [] for option in options}
+        for train, test in folds:
+            for ridge in ridges:
+                centres = self._centres(train, seats, ridge)
+                for pull in pulls:
+                    theta = self._users_from(train, seats, centres, pull)
+                    margins[ridge, pull].append(_answered(test, theta))
+        weights = np.concatenate([test.rows.weights for _, test in folds])
+        best, self.heat_ = _best([np.concatenate(margins[option]) for option in options], weights)
+        self.ridge_, self.pull_ = options[best]
+        self._users, self.users_, self.seats_ = rows, rows.labels, seats
         self.n_comparisons_ = rows.counts
-        self.own_theta_ = estimate_users(rows, ridge=self.ridge_, n_jobs=self.n_jobs)
+        self.own_theta_ = estimate_users(rows, ridge=self.ridge_)
         self.centres_ = self._centres(rows, seats, self.ridge_)
         self.theta_ = self.heat_ * self._users_from(rows, seats, self.centres_, self.pull_)
         self.radius_ = np.array([self._own_radius(u) for u in range(len(rows))])
-        return self
 
     # -- the one idea ------------------------------------------------------------------------------------------------
 
-    def _seatings(self, rows: UserRows) -> list[IntArray]:
-        """Who may sit with whom: one seating, or one for each number of groups tried."""
+    def _seats(self, rows: UserRows, folds: list[tuple[UserRows, UserRows]]) -> IntArray:
+        """Who sits with whom: as given, or by expectation-maximisation with the number of groups that predicts best."""
         n_users = len(rows)
         if not isinstance(self.groups, str):
             if len(self.groups) != n_users:
                 raise InvalidParameter(f"groups has {len(self.groups)} labels for {n_users} users; give one each")
-            return [np.unique(np.asarray(self.groups), return_inverse=True)[1]]
+            return np.unique(np.asarray(self.groups), return_inverse=True)[1]
         if self.groups == "each":
-            return [np.arange(n_users)]
-        if self.groups == "all" or n_users < 3:
-            return [np.zeros(n_users, dtype=np.intp)]
+            return np.arange(n_users)
+        if self.groups == "all":
+            return np.zeros(n_users, dtype=np.intp)
         if self.groups != "em":
             raise InvalidParameter(f"groups must be 'each', 'all', 'em' or labels; got {self.groups!r}")
-        numbers = sorted({k for k in (1, 2, 3, 4, 6, 8, 12, 16, 24) if k <= n_users // 2} | {1})
-        return [self._expectation_maximisation(rows, k) for k in numbers]
+        ridge = 1.0 if self.ridge == "auto" else float(self.ridge)
+        own = estimate_users(rows, ridge=ridge)
+        seatings = [self._alternate(rows, own, k, ridge) for k in NUMBERS if k == 1 or k <= n_users // 2]
+        margins = [
+            np.concatenate([_answered(test, self._centres(train, seats, ridge)[seats]) for train, test in folds])
+            for seats in seatings
+        ]
+        return seatings[_best(margins, np.concatenate([test.rows.weights for _, test in folds]))[0]]
 
-    def _expectation_maximisation(self, rows: UserRows, n_groups: int) -> IntArray:
-        if n_groups == 1:
-            return np.zeros(len(rows), dtype=np.intp)
-        own = estimate_users(rows, ridge=3.0, n_jobs=self.n_jobs)
+    def _alternate(self, rows: UserRows, own: FloatArray, n_groups: int, ridge: float) -> IntArray:
+        """Everybody to the centre that explains their answers best, and centres anew, until nobody moves."""
         seats: IntArray = KMeans(n_groups, n_init=10, random_state=0).fit_predict(own).astype(np.intp)
-        for _ in range(15):
-            centres = self._centres(rows, seats, 1.0)
-            fits = np.array([[log_loss(centre, rows.of(u)) for centre in centres] for u in range(len(rows))])
-            new = np.argmin(fits, axis=1)
+        for _ in range(ROUNDS if n_groups > 1 else 0):
+            centres = self._centres(rows, seats, ridge)
+            fits = [[log_loss(centre, rows.of(u)) for centre in centres] for u in range(len(rows))]
+            new = np.unique(np.argmin(fits, axis=1), return_inverse=True)[1]
             if np.array_equal(new, seats):
                 break
             seats = new
-        return np.unique(seats, return_inverse=True)[1]
+        return seats
 
     def _centres(self, rows: UserRows, seats: IntArray, ridge: float) -> FloatArray:
         members = [np.flatnonzero(seats == k) for k in range(int(seats.max()) + 1)]
-        fits = for_each(
-            lambda some: fit_preference(rows.of_many(some), ridge=ridge) if len(some) else np.zeros(rows.dim),
-            members,
-            label="centres",
-            n_jobs=self.n_jobs,
-        )
-        return np.array(fits)
+        return fit_sets(rows.rows, Sets.of(rows.starts, members), ridge=ridge, label="centres")
 
     def _users_from(self, rows: UserRows, seats: IntArray, centres: FloatArray, pull: float) -> FloatArray:
         if np.isinf(pull) or pull == 0.0:  # stay at the centre; alone, one is one's own centre
             return centres[seats]
-
-        def away(user: int) -> FloatArray:
-            own, centre = rows.of(user), centres[seats[user]]
-            return centre + fit_preference(own, ridge=pull, offset=own.Z @ centre)
-
-        return np.array(for_each(away, range(len(rows)), label="users", n_jobs=self.n_jobs))
+        return fit_sets(rows.rows, Sets.each(rows.starts), ridge=pull, centre=centres[seats], label="users")
 
     # -- the common interface ----------------------------------------------------------------------------------------
 
@@ -215,10 +211,24 @@ class GroupShrinkage(PreferenceModel):
         seat = int(np.argmin([log_loss(centre, new) for centre in self.centres_]))
         own = fit_preference(new, ridge=self.ridge_)
         centre = self.centres_[seat]
-        away = 0.0 if np.isinf(self.pull_) else fit_preference(new, ridge=max(self.pull_, 0.1), offset=new.Z @ centre)
-        theta = own if self.pull_ == 0.0 else centre + away
+        theta = own if self.pull_ == 0.0 else centre
+        if 0.0 < self.pull_ < np.inf:
+            theta = fit_preference(new, ridge=self.pull_, centre=centre)
         return FoldedIn(self.heat_ * theta, self.users_[self.seats_ == seat], float("nan"), own)
 
     def save(self, path: str | Path) -> None:
         """Baselines are for comparing; only PrefKin and OffC2PL are written to files."""
         raise InvalidParameter(f"{path}: baselines are not saved; fit PrefKin or OffC2PL for keeps")
+
+
+def _answered(test: UserRows, theta: FloatArray) -> FloatArray:
+    """Margins of the answers that were given: positive where they were predicted."""
+    signed: FloatArray = (2.0 * test.rows.y - 1.0) * np.einsum("ij,ij->i", test.rows.Z, theta[test.owner])
+    return signed
+
+
+def _best(options: list[FloatArray], weights: FloatArray) -> tuple[int, float]:
+    """Which margins predict best, each heated as suits it, and that heat; ties go to the first."""
+    losses = np.array([[weights @ np.logaddexp(0.0, -heat * margin) for heat in HEATS] for margin in options]).round(6)
+    option, heat = np.unravel_index(int(np.argmin(losses)), losses.shape)
+    return int(option), float(HEATS[heat])

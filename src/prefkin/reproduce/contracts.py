@@ -15,17 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
-from prefkin.data.folds import content_folds
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.comparisons import Comparisons
 from prefkin.data.rows import UserRows
 from prefkin.errors import InvalidParameter
+from prefkin.inference.many import estimate_users
 from prefkin.inference.spectrum import gram
-from prefkin.reproduce.many_fits import Parcels, fit_many
+from prefkin.models.base import PreferenceModel
+from prefkin.models.off_c2pl.pooling import pool_estimates
 from prefkin.reproduce.worlds.world import World
 
 __all__ = ["METHODS", "Estimate", "Method", "Study", "Truth", "estimator", "grouping", "method", "seed_of"]
 
-FOLDS = 3
 Neighbourhoods = list[IntArray]
 
 
@@ -35,9 +36,17 @@ class Estimate:
 
     theta: FloatArray  # (U, d)
     members: Neighbourhoods
-    heat: float = 1.0  # factor on margins that made held-out probabilities honest
     probability: Callable[[FloatArray, IntArray], FloatArray] | None = None  # P(first preferred) of (Z, users)
     note: str = ""  # what was chosen on the way
+
+    @classmethod
+    def of(cls, model: PreferenceModel, note: str = "") -> Estimate:
+        """What a fitted model of the library says."""
+
+        def probability(Z: FloatArray, users: IntArray) -> FloatArray:
+            return model.predict_proba(Z, users=users)[:, 1]
+
+        return cls(model.theta_, [model.members(u) for u in range(len(model.users_))], probability, note)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,38 +74,14 @@ class Study:
         return float(self.settings["ridge"])
 
     @cached_property
-    def _cut(self) -> tuple[Parcels, IntArray]:
-        """Parcels (user, fold), and the fold of each row."""
-        fold_of = content_folds(self.rows, FOLDS)
-        Z, side = [], []
-        for user in range(self.n_users):
-            own = self.rows.of(user)
-            fold = fold_of[self.rows.starts[user] : self.rows.starts[user + 1]]
-            for f in range(FOLDS):
-                Z.append(np.ascontiguousarray(own.Z[fold == f]))
-                side.append(2.0 * own.y[fold == f] - 1.0)
-        return Parcels(Z, side), fold_of
-
-    @property
-    def parcels(self) -> Parcels:
-        """Rows of user u in fold f are parcel u · FOLDS + f."""
-        return self._cut[0]
-
-    def uses(self, users: Sequence[int] | IntArray, without: int | None = None) -> BoolArray:
-        """Which parcels belong to these users, one fold left out or none."""
-        member = np.zeros((self.n_users, FOLDS), dtype=bool)
-        member[np.asarray(users, dtype=np.intp)] = True
-        if without is not None:
-            member[:, without] = False
-        return member.ravel()
+    def data(self) -> Comparisons:
+        """The same rows as a user of the library has them."""
+        return Comparisons.from_arrays(self.rows.rows.Z, self.rows.rows.y, self.rows.owner)
 
     @cached_property
     def own(self) -> FloatArray:
         """θ̂_u with the paper's fixed ridge, shape (U, d)."""
-        member = np.array([self.uses([u]) for u in range(self.n_users)])
-        found = fit_many(self.parcels, member, np.full(self.n_users, self.ridge))
-        self._pooled.update({np.array([u], dtype=np.intp).tobytes(): found[u] for u in range(self.n_users)})
-        return found
+        return estimate_users(self.rows, ridge=self.ridge)
 
     def gram(self, user: int) -> FloatArray:
         """Σ zzᵀ of a user's rows, kept for the trial."""
@@ -108,13 +93,10 @@ class Study:
 
     def pool(self, sets: Sequence[IntArray]) -> FloatArray:
         """θ̃ of each set of users, shape (len(sets), d); each distinct set is fitted once in a trial, many together."""
-        own = self.own
         new = {s.tobytes(): s for s in (np.asarray(one, dtype=np.intp) for one in sets)}
         new = {name: s for name, s in new.items() if name not in self._pooled}
         if new:
-            member = np.array([self.uses(s) for s in new.values()])
-            start = np.array([own[s].mean(axis=0) for s in new.values()])
-            found = fit_many(self.parcels, member, np.full(len(new), self.ridge), start=start)
+            found = pool_estimates(self.rows, new.values(), self.own, ridge=self.ridge)
             self._pooled.update(zip(new, found, strict=True))
         return np.array([self._pooled[np.asarray(s, dtype=np.intp).tobytes()] for s in sets])
 

@@ -208,7 +208,7 @@ def _predicted(data: Comparisons, estimate: Estimate) -> tuple[float, float]:
     if estimate.probability is not None:
         p = estimate.probability(data.Z, users)
     else:
-        p = expit(estimate.heat * np.einsum("ij,ij->i", data.Z, estimate.theta[users]))
+        p = expit(np.einsum("ij,ij->i", data.Z, estimate.theta[users]))
     given = np.where(data.y == 1, p, 1.0 - p)
     count = np.bincount(users)
     heard = count > 0

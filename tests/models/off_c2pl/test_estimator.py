@@ -88,8 +88,8 @@ def test_appendix_thresholds_are_per_user_and_zero_when_nobody_certainly_differs
     for u in range(5):
         edges = literal.edges(theta, radii, expected[u], 1.0)
         assert sorted(model.neighbours(u).tolist()) == sorted({u} | {v for v in range(5) if (u, v) in edges})
-        lower, upper = gap_bounds(model._graph, u)
-        assert ((lower <= upper).all(), different_users(model._graph, u)[u]) == (True, False)
+        lower, upper = gap_bounds(model.graph_, u)
+        assert ((lower <= upper).all(), different_users(model.graph_, u)[u]) == (True, False)
 
 
 def test_one_hop_neighbourhoods_are_not_transitive():

@@ -270,7 +270,7 @@ def test_the_literal_mode_is_what_it_was(rng):
     model = OffC2PL(43.6).fit(Z, y, users=users)
     assert model.ridge_ == 1.0
     assert model._scale is None
-    assert model._graph.beliefs is None
+    assert model.graph_.beliefs is None
     was = LITERAL
     assert model.radius_.tolist() == pytest.approx(was["radius"], rel=1e-13)
     assert model.theta_[1].tolist() == pytest.approx(was["theta"], rel=1e-11)

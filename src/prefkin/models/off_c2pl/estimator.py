@@ -19,14 +19,16 @@ from prefkin.data.rows import Rows, UserRows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidParameter, NoEdgeWarning
 from prefkin.execution.blas import in_one_order
-from prefkin.inference.estimate import estimate_users, fit_preference
+from prefkin.execution.executor import threads
+from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import ridge_by_held_out
 from prefkin.inference.information import confidence_width
+from prefkin.inference.many import estimate_users
 from prefkin.models.base import PreferenceModel
 from prefkin.models.files import write_model_file
 from prefkin.models.off_c2pl.advice import what_an_edge_takes
 from prefkin.models.off_c2pl.graph import Graph
-from prefkin.models.off_c2pl.pooling import pool_estimates
+from prefkin.models.off_c2pl.pooling import pool_neighbourhoods
 from prefkin.models.off_c2pl.posterior import (
     Beliefs,
     Scale,
@@ -78,6 +80,7 @@ class OffC2PL(PreferenceModel):
     gamma_ : (U,) the threshold used for each user
     ridge_ : the λ used
     theta_ : (U, d) θ̃_u from the neighbourhood's rows
+    graph_ : who is connected with whom: `graph_.neighbours(position)`
     n_comparisons_ : (U,) N_u
 
     >>> import numpy as np
@@ -90,6 +93,7 @@ class OffC2PL(PreferenceModel):
     """
 
     gamma_: FloatArray
+    graph_: Graph
     ridge_: float
     n_comparisons_: FloatArray
     _scale: Scale | None  # of preferences; None: not asked for
@@ -130,23 +134,15 @@ class OffC2PL(PreferenceModel):
         """
         self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight)
-        self._prepare(rows)
-        points = self._locate(rows)  # line 2: θ̂_u and CI_u
-        graph = replace(points, gamma=self._thresholds(rows, points))
-        some, which = graph.distinct(self.n_jobs)  # lines 4-7
-        neighbourhoods = (graph.neighbours(user) for user in some)
-        pooled = pool_estimates(  # lines 9-11
-            rows, neighbourhoods, points.theta, ridge=self.ridge_, n_jobs=self.n_jobs
-        )[which]
-        self._users, self._graph = rows, graph
+        with threads(self.n_jobs):
+            self._prepare(rows)
+            points = self._locate(rows)  # line 2: θ̂_u and CI_u
+            graph = replace(points, gamma=self._thresholds(rows, points))  # lines 4-7
+            pooled = pool_neighbourhoods(rows, graph, ridge=self.ridge_)  # lines 9-11
+        self._users, self.graph_ = rows, graph
         self.users_, self.classes_ = rows.labels, classes
         self.n_comparisons_ = rows.counts
-        self.own_theta_, self.radius_, self.gamma_, self.theta_ = (
-            graph.theta,
-            graph.radius,
-            graph.gamma,
-            pooled,
-        )
+        self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
         self._warn()
         return self
 
@@ -154,33 +150,34 @@ class OffC2PL(PreferenceModel):
 
     def _prepare(self, rows: UserRows) -> None:
         """What is learnt from everybody before anybody is located: λ, and how strong preferences are."""
-        self.ridge_ = ridge_by_held_out(rows, n_jobs=self.n_jobs) if isinstance(self.ridge, str) else self.ridge
-        self._scale = learn_scale(rows, probe_users(rows), self.n_jobs) if self._needs_scale() else None
+        self.ridge_ = ridge_by_held_out(rows) if isinstance(self.ridge, str) else self.ridge
+        self._scale = learn_scale(rows, probe_users(rows)) if self._needs_scale() else None
 
     def _locate(self, rows: UserRows, n_users: int | None = None) -> Graph:
         """Own estimates and radii of these users among `n_users`: the graph before any threshold is set."""
         n_users = len(rows) if n_users is None else n_users
-        theta = estimate_users(rows, ridge=self.ridge_, n_jobs=self.n_jobs)
+        theta = estimate_users(rows, ridge=self.ridge_)
         radius = self._paper_radii(rows, n_users) if self.radius == "theory" else self._calibrated_radii(rows, theta)
         enough = rows.counts >= self._coverage().least_count(n_users=n_users, dim=rows.dim, delta=self.delta)
         return Graph(theta, radius, np.zeros(len(rows)), self.alpha, enough, self._beliefs(rows))
 
     def _paper_radii(self, rows: UserRows, n_users: int) -> FloatArray:
         """CI_u."""
-        floor = self._coverage().floor(rows, ridge=self.ridge_, kappa=self.kappa, n_jobs=self.n_jobs)
-        width = np.array([self._width(n, rows.dim, n_users) for n in rows.counts])
+        floor = self._coverage().floor(rows, ridge=self.ridge_, kappa=self.kappa)
+        counts, which = np.unique(rows.counts, return_inverse=True)
+        width = np.array([self._width(n, rows.dim, n_users) for n in counts])[which]
         with np.errstate(divide="ignore"):  # item regularity knows nothing about a user without comparisons
             radius: FloatArray = width / np.sqrt(floor)
         return radius
 
     def _calibrated_radii(self, rows: UserRows, theta: FloatArray) -> FloatArray:
         assert self._scale is not None
-        return calibrated_radii(rows, theta, self._scale, level=1.0 - self.delta, n_jobs=self.n_jobs)
+        return calibrated_radii(rows, theta, self._scale, level=1.0 - self.delta)
 
     def _beliefs(self, rows: UserRows) -> Beliefs | None:
         if self.distance == "euclidean" or self._scale is None:
             return None
-        return Beliefs.of(rows, self._scale.typical, self.n_jobs)
+        return Beliefs.of(rows, self._scale.typical)
 
     def _needs_scale(self) -> bool:
         return self.radius == "calibrated" or self.distance == "information"
@@ -193,7 +190,7 @@ class OffC2PL(PreferenceModel):
         if self.gamma in APPENDIX:
             return np.array([APPENDIX[str(self.gamma)](points, user) for user in range(len(points))])
         if self.gamma == "auto":
-            chosen = by_held_out(rows, points, self._locate, ridge=self.ridge_, n_jobs=self.n_jobs)
+            chosen = by_held_out(rows, points, self._locate, ridge=self.ridge_)
             return np.full(len(points), chosen)
         return np.full(len(points), float(self.gamma))
 
@@ -202,7 +199,7 @@ class OffC2PL(PreferenceModel):
 
     def members(self, position: int) -> IntArray:
         """V(u), as positions in `users_`."""
-        return self._graph.neighbours(position)
+        return self.graph_.neighbours(position)
 
     def _prior(self) -> tuple[float, float]:
         return self.ridge_, self.kappa
@@ -227,7 +224,7 @@ class OffC2PL(PreferenceModel):
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other`'s comparisons are used for `user`, or not."""
         u, v = self.position(user), self.position(other)
-        graph = self._graph
+        graph = self.graph_
         if u == v:
             return Explanation(True, 0.0, np.inf, f"{user!r} always uses its own comparisons.")
         distance, allowance = float(graph.distances(u)[v]), float(graph.allowances(u)[v])
@@ -270,7 +267,7 @@ class OffC2PL(PreferenceModel):
         """
         check_is_fitted(self)
         new = self._newcomer(Z, y)
-        known, alone = self._graph, self._locate(new, n_users=len(self._users))
+        known, alone = self.graph_, self._locate(new, n_users=len(self._users))
         at = len(known)  # the newcomer's position behind everybody else
         points = Graph(
             np.vstack([known.theta, alone.theta]),
@@ -337,9 +334,9 @@ class OffC2PL(PreferenceModel):
             )
         n_users = len(self._users)
         wanted = n_users > 1 and (isinstance(self.gamma, str) or self.gamma > 0)
-        if wanted and self._graph.census(self.n_jobs).degree.max() == 1:
+        if wanted and self.graph_.census.degree.max() == 1:
             advice = what_an_edge_takes(
-                self._graph,
+                self.graph_,
                 self._users,
                 self._coverage(),
                 gamma=self.gamma,
@@ -381,7 +378,7 @@ class OffC2PL(PreferenceModel):
             "radius": self.radius_,
             "gamma": self.gamma_,
             "theta": self.theta_,
-            "enough": self._graph.enough,
+            "enough": self.graph_.enough,
             "starts": self._users.starts,
             "Z": self._users.rows.Z,
             "y": self._users.rows.y,
@@ -390,8 +387,8 @@ class OffC2PL(PreferenceModel):
         about["ridge_used"] = float(self.ridge_)
         if self._scale is not None:
             arrays |= {"scale": np.stack([self._scale.values, self._scale.weights], axis=1)}
-        if self._graph.beliefs is not None:
-            arrays |= {"believed": self._graph.beliefs.mean, "sites": self._graph.beliefs.sites}
+        if self.graph_.beliefs is not None:
+            arrays |= {"believed": self.graph_.beliefs.mean, "sites": self.graph_.beliefs.sites}
         write_model_file(path, "OffC2PL", about, self.users_, arrays)
 
     @classmethod
@@ -412,7 +409,7 @@ class OffC2PL(PreferenceModel):
         beliefs = None
         if "sites" in arrays and model._scale is not None:
             beliefs = Beliefs(model._users, model._scale.typical, arrays["believed"], arrays["sites"])
-        model._graph = Graph(
+        model.graph_ = Graph(
             arrays["own_theta"], arrays["radius"], arrays["gamma"], model.alpha, arrays["enough"], beliefs
         )
         model.users_, model.n_comparisons_, model.classes_ = labels, model._users.counts, classes

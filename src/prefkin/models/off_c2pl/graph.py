@@ -6,11 +6,11 @@ Neighbourhoods are one hop, not transitive: u may be pooled with v and v with w 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
-from prefkin.inference.compiled import compiled_kernels
 from prefkin.models.off_c2pl.pairs import Census, census_by_rows, census_by_tiles, nearest_pair
 from prefkin.models.off_c2pl.posterior import Beliefs
 
@@ -60,36 +60,31 @@ class Graph:
         """V(u): positions of those connected with `user`, itself included."""
         return np.flatnonzero(self.connected(user))
 
-    def _joined(self, users: IntArray, others: IntArray) -> BoolArray:
+    def joined(self, users: IntArray, others: IntArray) -> BoolArray:
         """`connected` for pairs, bit for bit."""
         distance = np.linalg.norm(self.theta[others] - self.theta[users], axis=1)
         return distance + self.alpha * (self.radius[users] + self.radius[others]) < self.gamma[users]
 
-    def census(self, n_jobs: int | None = None) -> Census:
-        """For each user how many neighbours it has, and a key that is equal for equal neighbourhoods; counted once."""
-        counted: Census | None = self.__dict__.get("_census")
-        if counted is None:
-            work = len(self) ** 2 * (1.5e-9 * self.theta.shape[1] + 5e-9)
-            kernels = compiled_kernels(work) if self.beliefs is None else None
-            if kernels is None:
-                counted = census_by_rows(self.connected, len(self), n_jobs)
-            else:
-                take = np.where(self.enough, self.alpha * self.radius, np.inf)
-                reach = self.gamma - self.alpha * self.radius
-                mutual = bool((self.gamma == self.gamma[0]).all())
-                counted = census_by_tiles(kernels, self.theta, reach, take, self._joined, n_jobs, mutual)
-            self.__dict__["_census"] = counted
-        return counted
+    @cached_property
+    def census(self) -> Census:
+        """For each user how many neighbours it has, and a key that is equal for equal neighbourhoods."""
+        if self.beliefs is not None:
+            return census_by_rows(self.connected, len(self))
+        take = np.where(self.enough, self.alpha * self.radius, np.inf)
+        reach = self.gamma - self.alpha * self.radius
+        mutual = bool((self.gamma == self.gamma[0]).all())
+        return census_by_tiles(self.theta, reach, take, self.joined, mutual)
 
-    def distinct(self, n_jobs: int | None = None) -> tuple[IntArray, IntArray]:
+    @cached_property
+    def distinct(self) -> tuple[IntArray, IntArray]:
         """A user for each distinct neighbourhood, and for each user which of these it has.
 
         >>> theta, radius = np.array([[0.0], [0.1], [5.0]]), np.full(3, 0.1)
-        >>> users, which = Graph(theta, radius, np.ones(3), 1.0, np.ones(3, bool)).distinct()
+        >>> users, which = Graph(theta, radius, np.ones(3), 1.0, np.ones(3, bool)).distinct
         >>> users.tolist(), which.tolist()
         ([0, 2], [0, 0, 1])
         """
-        counted = self.census(n_jobs)
+        counted = self.census
         _, first, which = np.unique(
             np.column_stack([counted.key, counted.degree]), axis=0, return_index=True, return_inverse=True
         )

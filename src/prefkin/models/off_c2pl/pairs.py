@@ -15,6 +15,7 @@ import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.executor import for_each
+from prefkin.inference import _kernels
 
 __all__ = ["Census", "census_by_rows", "census_by_tiles", "nearest_pair", "user_codes"]
 
@@ -39,7 +40,7 @@ def user_codes(n_users: int) -> tuple[IntArray, IntArray]:
     return codes[0].astype(np.int32), codes[1].astype(np.int32)
 
 
-def census_by_rows(connected: Callable[[int], BoolArray], n_users: int, n_jobs: int | None = None) -> Census:
+def census_by_rows(connected: Callable[[int], BoolArray], n_users: int) -> Census:
     """By the exact test, one user after the other."""
     one, other = user_codes(n_users)
 
@@ -48,7 +49,7 @@ def census_by_rows(connected: Callable[[int], BoolArray], n_users: int, n_jobs: 
         with np.errstate(over="ignore"):
             return int(near.sum()), int(one[near].sum(dtype=np.int32)), int(other[near].sum(dtype=np.int32))
 
-    counted = np.array(for_each(row, range(n_users), label="graph", n_jobs=n_jobs), dtype=np.int64).reshape(-1, 3)
+    counted = np.array(for_each(row, range(n_users), label="graph"), dtype=np.int64).reshape(-1, 3)
     return Census(counted[:, 0].astype(np.intp), _joined(counted[:, 1], counted[:, 2]), n_users * n_users, 0)
 
 
@@ -57,12 +58,10 @@ def _joined(one: Any, other: Any) -> IntArray:
 
 
 def census_by_tiles(
-    kernels: Any,
     theta: FloatArray,
     reach: FloatArray,
     take: FloatArray,
     exact: Callable[[IntArray, IntArray], BoolArray],
-    n_jobs: int | None = None,
     mutual: bool = False,
 ) -> Census:
     """u is joined to v when ‖θ_u − θ_v‖ < reach_u − take_v; `exact(u, v)` decides pairs in doubt.
@@ -71,7 +70,7 @@ def census_by_tiles(
     """
     n_users = len(theta)
     members = np.flatnonzero(np.isfinite(take))  # a user about whom nothing is known has no neighbours
-    if len(members) == 0:
+    if len(members) == 0 or not reach[members].max() > take[members].min():  # nobody reaches anybody
         return Census(np.ones(n_users, dtype=np.intp), _joined(*user_codes(n_users)), 0, 0)
     members = members[_alike_beside(theta, members)]
     tiles = _Tiles.of(theta[members], reach[members], take[members])
@@ -98,7 +97,7 @@ def census_by_tiles(
             shape = rows.stop - rows.start, columns.stop - columns.start
             excess = np.matmul(tiles.ask[rows], tiles.give[columns].T, out=room[: shape[0] * shape[1]].reshape(shape))
             both = mutual and column > at
-            filled = kernels.connect_tile(
+            filled = _kernels.connect_tile(
                 excess, rows.start, columns.start, *tiles.bounds, both, *codes, *counted, doubtful
             )
             tested += excess.size
@@ -112,7 +111,7 @@ def census_by_tiles(
             np.add(totals, counted, out=totals)
         return tested, in_doubt
 
-    found = for_each(band, range(len(edges) - 1), label="graph", n_jobs=n_jobs)
+    found = for_each(band, range(len(edges) - 1), label="graph")
     tested, in_doubt = (sum(each) for each in zip(*found, strict=True))
     degree, one, other = np.ones(n_users, dtype=np.intp), *user_codes(n_users)  # everybody's own neighbour
     degree[members] += totals[0]

@@ -17,12 +17,9 @@ from scipy.integrate import quad
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import UserRows
 from prefkin.errors import InvalidParameter
-from prefkin.execution.executor import for_each
 from prefkin.inference.spectrum import least_eigenvalue, least_eigenvalues
 
 __all__ = ["KAPPA_UNIT_BALL", "Coverage", "ItemRegularity", "Measured"]
-
-USERS_AT_ONCE = 16  # whose eigenvalues one thread computes before it tells how far it is
 
 KAPPA_UNIT_BALL = float(1.0 / (2.0 + np.e**2 + np.e**-2))
 """κ: the least slope σ′ of the sigmoid when ‖θ‖ ≤ 1 and ‖φ‖ ≤ 1, so that |θᵀz| ≤ 2  [paper: kappa]."""
@@ -31,7 +28,7 @@ KAPPA_UNIT_BALL = float(1.0 / (2.0 + np.e**2 + np.e**-2))
 class Coverage(Protocol):
     """Where the information floor of each user comes from."""
 
-    def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None) -> FloatArray:
+    def floor(self, users: UserRows, *, ridge: float, kappa: float) -> FloatArray:
         """A lower bound of λ_min(M_u) for each user, shape (U,)."""
 
     def least_count(self, *, n_users: int, dim: int, delta: float) -> float:
@@ -44,16 +41,9 @@ class Coverage(Protocol):
 class Measured:
     """No assumption: each user's own smallest eigenvalue  [paper: CI]."""
 
-    def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None = None) -> FloatArray:
+    def floor(self, users: UserRows, *, ridge: float, kappa: float) -> FloatArray:
         """λ_min(M_u)."""
-        edges = np.unique(np.append(np.arange(0, len(users), USERS_AT_ONCE), len(users)))
-        least = for_each(
-            lambda at: least_eigenvalues(users.rows, users.starts[edges[at] : edges[at + 1] + 1]),
-            range(len(edges) - 1),
-            label="eigenvalues",
-            n_jobs=n_jobs,
-        )
-        return np.concatenate(least) + ridge / kappa
+        return least_eigenvalues(users.rows, users.starts) + ridge / kappa
 
     def least_count(self, *, n_users: int, dim: int, delta: float) -> float:  # noqa: ARG002
         """None needed."""
@@ -114,7 +104,7 @@ class ItemRegularity:
         square = self.smoothed**2
         return float(16.0 / square * np.log(8.0 * n_users * dim / (square * delta)))
 
-    def floor(self, users: UserRows, *, ridge: float, kappa: float, n_jobs: int | None = None) -> FloatArray:  # noqa: ARG002
+    def floor(self, users: UserRows, *, ridge: float, kappa: float) -> FloatArray:  # noqa: ARG002
         """λ̃_a N_u / 2."""
         return self.smoothed * users.counts / 2.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from prefkin.data.arrays import BoolArray, FloatArray
 from prefkin.data.folds import FOLDS, content_folds, probe_users, split_rows
 from prefkin.data.rows import UserRows
-from prefkin.inference.estimate import log_loss
+from prefkin.inference.loss import log_loss
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_estimates
 
@@ -68,43 +68,38 @@ def by_held_out(
     *,
     ridge: float,
     folds: int = FOLDS,
-    n_jobs: int | None = None,
 ) -> float:
     """One threshold for everybody: the one whose pooled estimates predict held-out answers best.
 
     Radii shrink with data, so a threshold found on part of the rows would be too wide on all of them. What is
     carried over is the fraction of pairs it joins: each fold tries the same fractions, the best is turned into a
     threshold on all rows. "Nobody" and "everybody" are always among the candidates; ties go to fewer edges. With very
-    many users, `JUDGES` of them are asked.
+    many users, some of them are asked (`probe_users`).
     """
     if len(users) == 1:
         return 0.0
-    fold_of = content_folds(users, folds)
-    some = probe_users(users)
+    fold_of, some = content_folds(users, folds), probe_users(users)
     loss = np.zeros(len(JOINED_FRACTIONS))
     for fold in range(folds):
         train, test = split_rows(users, fold_of != fold)
         part = locate(train)
-        known: dict[float, float] = {}
-        for i, threshold in enumerate(joining_thresholds(part, some)):
-            if threshold not in known:
-                graph = replace(part, gamma=np.full(len(part), threshold))
-                members = (graph.neighbours(user) for user in some)
-                pooled = pool_estimates(train, members, part.theta, ridge=ridge, n_jobs=n_jobs)
-                known[threshold] = sum(log_loss(t, test.of(user)) for t, user in zip(pooled, some, strict=True))
-            loss[i] += known[threshold]
-    return joining_thresholds(points, some)[int(np.argmin(loss.round(9)))]
+        graphs = [replace(part, gamma=np.full(len(part), gamma)) for gamma in joining_thresholds(part, some)]
+        members = (graph.neighbours(user) for graph in graphs for user in some)
+        pooled = pool_estimates(train, members, part.theta, ridge=ridge).reshape(len(graphs), len(some), -1)
+        for i, theta in enumerate(pooled):
+            loss[i] += sum(log_loss(one, test.of(user)) for one, user in zip(theta, some, strict=True))
+    return joining_thresholds(points, some)[int(np.argmin(loss.round(6)))]
 
 
-def joining_thresholds(points: Graph, probe_users: list[int]) -> list[float]:
-    """For each of `JOINED_FRACTIONS`, a threshold that joins this fraction of the probe_users' pairs."""
+def joining_thresholds(points: Graph, asked: list[int], fractions: Sequence[float] = JOINED_FRACTIONS) -> list[float]:
+    """For each of `fractions`, a threshold that joins this fraction of the pairs of those asked."""
     others = np.arange(len(points))
     needed = [
-        (points.distances(u) + points.allowances(u))[points.enough & ((others > u) | ~np.isin(others, probe_users))]
-        for u in probe_users
+        (points.distances(u) + points.allowances(u))[points.enough & ((others > u) | ~np.isin(others, asked))]
+        for u in asked
         if points.enough[u]
     ]
     pairs = np.sort(np.concatenate(needed)) if needed else np.empty(0)
     # midway to the next pair, so that rounding cannot join it; above the last one for everybody
     steps = np.concatenate([[0.0], (pairs[1:] + pairs[:-1]) / 2, np.nextafter(pairs[-1:], np.inf)])
-    return [float(steps[round(fraction * len(pairs))]) for fraction in JOINED_FRACTIONS]
+    return [float(steps[round(fraction * len(pairs))]) for fraction in fractions]

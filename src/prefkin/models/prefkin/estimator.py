@@ -29,8 +29,9 @@ from prefkin.decide.session import ActiveSession
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
 from prefkin.execution.blas import in_one_order
 from prefkin.execution.executor import for_each, threads
-from prefkin.inference.estimate import estimate_users, fit_preference
+from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
+from prefkin.inference.many import estimate_users
 from prefkin.inference.quadratics import Signed, Sites, expand
 from prefkin.models.base import PreferenceModel, generator, refuse_other_candidates
 from prefkin.models.files import write_model_file
@@ -242,7 +243,7 @@ class PrefKin(PreferenceModel):
         check_is_fitted(self)
         rows, scale = self._users, self._fitted.scale
         scaled = replace(rows, rows=_divided(rows.rows, scale))
-        return estimate_users(scaled, ridge=1.0 / max(self._own_variance, 1e-12), n_jobs=self.n_jobs) / scale
+        return estimate_users(scaled, ridge=1.0 / max(self._own_variance, 1e-12)) / scale
 
     def _warn_of_miscalibration(self) -> None:
         """Where benchmarks/coverage.py found norms underestimated: too few rows, or answers that are nearly certain."""

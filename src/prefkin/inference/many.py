@@ -1,0 +1,158 @@
+"""Many estimates at once: of every user, of neighbourhoods, of folds, with any ridge and towards any centre.
+
+Rows are cut into *parcels* (a user's rows, or a fold of them); a set is some parcels. Sets that share nothing are
+gathered and descended one by one by compiled kernels, so that an estimate does not depend on who else is there. Sets
+that share parcels are fitted together, each parcel read once for all of them (`shared`). Both work in float32, are
+checked in float64 against `loss.TOLERANCE`, and what they do not solve is `fit_preference`'s.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.rows import Rows, UserRows
+from prefkin.execution.executor import for_each
+from prefkin.inference import _kernels
+from prefkin.inference.estimate import fit_preference
+from prefkin.inference.loss import TOLERANCE
+from prefkin.inference.sets import Sets
+from prefkin.inference.shared import fit_shared, worth_sharing
+
+__all__ = ["estimate_users", "fit_sets"]
+
+TILE = 256  # rows per tile: its margins stay in the first cache, its features in the second
+ROUGHLY = 30.0  # times the tolerance: so far float32 goes by itself; then a gradient in float64 and a Newton step
+REFINED = 3e-4  # of that gradient is left by the Newton step, in float32 again
+COMPILING = "prefkin: compiling its inner loops, once after installation (some seconds)"
+LANES = 16  # float32 numbers in a vector of the machine, and in a cache line
+CHUNK_NUMBERS = 2**20  # numbers that are gathered before they are descended, 4 MB
+
+
+def estimate_users(users: UserRows, *, ridge: float) -> FloatArray:
+    """θ̂_u from each user's own rows, shape (U, d)  [paper: theta_hat]."""
+    return fit_sets(users.rows, Sets.each(users.starts), ridge=ridge, label="own estimates")
+
+
+def fit_sets(
+    rows: Rows,
+    sets: Sets,
+    *,
+    ridge: float | FloatArray,
+    centre: FloatArray | None = None,
+    start: FloatArray | None = None,
+    label: str = "estimates",
+) -> FloatArray:
+    """One estimate for each set, shape (sets, d), each to `loss.TOLERANCE`.
+
+    `ridge` is one number or one for each set, `centre` (sets, d) what estimates are drawn towards (0 unless given) and
+    `start` (sets, d) where to begin (the centre unless given).
+    """
+    shape = len(sets), rows.Z.shape[1]
+    penalty = np.broadcast_to(np.asarray(ridge, dtype=np.float64), shape[:1])
+    towards = np.zeros(shape) if centre is None else np.asarray(centre, dtype=np.float64)
+    begin = towards if start is None else np.asarray(start, dtype=np.float64)
+    theta = np.array(begin)
+    way = fit_shared if worth_sharing(sets) else _fit_each
+    _announce_compiling()
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows in float32 is not solved
+        solved = way(rows, sets, penalty, towards, theta, label)
+    left = np.flatnonzero(~solved).tolist()
+
+    def plainly(s: int) -> FloatArray:
+        near = begin[s] if np.isfinite(begin[s]).all() else towards[s]
+        return fit_preference(sets.rows(rows, s), ridge=float(penalty[s]), centre=towards[s], start=near)
+
+    if left:
+        theta[left] = for_each(plainly, left, label=label)
+    return theta
+
+
+@cache
+def _announce_compiling() -> None:
+    """Say so when the first use of the kernels is about to take long."""
+    if not _kernels.compiled_before():
+        print(COMPILING, file=sys.stderr, flush=True)
+
+
+def _fit_each(
+    rows: Rows, sets: Sets, ridge: FloatArray, centre: FloatArray, theta: FloatArray, label: str
+) -> BoolArray:
+    """Estimates of sets that are fitted one by one into `theta`, which holds the starts; which ones were solved."""
+    wide = -(-theta.shape[1] // 4) * 4
+    padded = -(-sets.sizes // LANES) * LANES
+    width = np.clip(padded, LANES, TILE)
+    padded = np.maximum(-(-padded // width), 1) * width
+    solved = np.zeros(len(sets), dtype=bool)
+
+    def fit(some: slice) -> None:
+        solved[some] = _Chunk(rows, sets, some, wide, padded[some], width[some]).fit(
+            ridge[some], centre[some], theta[some]
+        )
+
+    for_each(fit, _chunks(padded * wide), label=label)
+    return solved
+
+
+def _chunks(cost: IntArray) -> list[slice]:
+    """Stretches of sets of about `CHUNK_NUMBERS` each."""
+    edges = np.flatnonzero(np.diff(np.cumsum(cost) // CHUNK_NUMBERS)) + 1
+    return [slice(a, b) for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(cost)], strict=True) if b > a]
+
+
+class _Chunk:
+    """Some sets, gathered into tiles."""
+
+    def __init__(self, rows: Rows, sets: Sets, some: slice, wide: int, padded: IntArray, width: IntArray) -> None:
+        self.rows, self.width, self.n_sets = rows, width, some.stop - some.start
+        self.begun = np.concatenate([[0], np.cumsum(padded)])
+        self.numbers = aligned(int(self.begun[-1]), wide)
+        self.weights = aligned(1, int(self.begun[-1]))[0]
+        self.room = aligned(4, int(padded.max()))
+        first, last = sets.pointer[some.start], sets.pointer[some.stop]
+        self.where = sets.starts, sets.parcel[first:last], sets.pointer[some.start : some.stop + 1] - first
+
+    def fit(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> BoolArray:
+        """Estimates into `theta`; whether each one is within the tolerance, by the rows as given."""
+        wide, d = self.numbers.shape[1], theta.shape[1]
+        squares, zero, x, begin = np.zeros((4, self.n_sets, wide))
+        tiles = self.begun, self.width, self.numbers, self.weights
+        _kernels.gather(*self.rows, *self.where, ridge, *tiles, squares, zero)
+        whole, root = squares, squares[:, :d]  # `gather` made roots of the squares
+        limit = TOLERANCE * np.abs((zero[:, :d] - ridge[:, None] * centre) * root).max(axis=1)
+        begin[:, :d], x[:, :d] = theta / root, (theta - centre) / root
+        penalty = ridge[:, None] * whole**2
+        self._descend(penalty, ROUGHLY * limit, begin, np.zeros_like(x), x, linear=False)
+        theta[:] = centre + root * x[:, :d]
+        tilt = np.zeros_like(x)
+        tilt[:, :d] = self._exact(ridge, centre, theta) * root
+        begin[:, :d] = theta / root
+        step = np.zeros_like(x)
+        self._descend(penalty, REFINED * np.abs(tilt).max(axis=1), begin, tilt, step, linear=True)
+        theta += root * step[:, :d]
+        return np.asarray((np.abs(self._exact(ridge, centre, theta) * root).max(axis=1) <= limit) & np.isfinite(limit))
+
+    def _descend(
+        self, penalty: FloatArray, limit: FloatArray, begin: FloatArray, tilt: FloatArray, x: FloatArray, linear: bool
+    ) -> None:
+        tiles = self.numbers, self.weights, self.begun, self.width
+        passes = np.zeros(self.n_sets, dtype=np.int64)
+        _kernels.descend(*tiles, penalty, limit, begin, tilt, x, self.room, passes, linear)
+
+    def _exact(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> FloatArray:
+        """Gradients in float64, of the rows as given."""
+        slope = ridge[:, None] * (theta - centre)
+        _kernels.add_gradients(*self.rows, *self.where, theta, slope)
+        return slope
+
+
+def aligned(*shape: int) -> Any:
+    """Float32 zeros at the start of a cache line: vectors across two lines are read at half the speed."""
+    size = int(np.prod(shape))
+    raw = np.zeros(size + LANES, dtype=np.float32)
+    skip = (-(raw.ctypes.data // 4)) % LANES
+    return raw[skip : skip + size].reshape(shape)
