@@ -10,7 +10,8 @@ from prefkin.data.rows import Rows, UserRows
 __all__ = ["FOLDS", "by_content", "content_folds", "only", "probe_users", "split_rows"]
 
 FOLDS = 3
-PROBE_USERS = 60  # asked where asking everybody would take too long
+LEAST_PROBES = 8
+PROBE_USERS, PROBE_ANSWERS = 60, 10_000  # asked, and answers that are enough, where asking everybody takes long
 
 
 def by_content(users: UserRows) -> IntArray:
@@ -22,7 +23,9 @@ def by_content(users: UserRows) -> IntArray:
 def probe_users(users: UserRows) -> list[int]:
     """Everybody, or a spread of users by what they answered (not by their place in the table)."""
     order = by_content(users)
-    chosen = order[np.linspace(0, len(order) - 1, min(PROBE_USERS, len(order))).astype(int)]
+    enough = int(np.ceil(PROBE_ANSWERS * len(users) / max(len(users.rows.y), 1)))
+    n = min(len(order), PROBE_USERS, max(enough, LEAST_PROBES))
+    chosen = order[np.linspace(0, len(order) - 1, n).astype(int)]
     return sorted(int(user) for user in chosen)
 
 

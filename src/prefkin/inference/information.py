@@ -19,8 +19,8 @@ def confidence_width(n: float, dim: int, *, ridge: float, kappa: float, failure:
 
     CI_u and β̃_u use failure = δ / 2U, Lemma 1 uses δ, the proof of Theorem 2 uses δ / 2N.
 
-    >>> round(confidence_width(100, 5, ridge=1.0, kappa=KAPPA_UNIT_BALL, failure=0.05 / 2), 3)
-    85.197
+    >>> round(confidence_width(100, 5, ridge=1.0, kappa=0.1, failure=0.05 / 2), 3)
+    88.868
     """
     noise = 2.0 * np.sqrt(dim * np.log1p(4.0 * kappa * n / (ridge * dim)) + 2.0 * np.log(1.0 / failure))
     return float((np.sqrt(ridge * kappa) + noise) / kappa)

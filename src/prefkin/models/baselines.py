@@ -23,12 +23,12 @@ from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import FOLDS, content_folds, split_rows
+from prefkin.data.folds import FOLDS, content_folds, only, probe_users, split_rows
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidParameter
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
-from prefkin.inference.held_out import RIDGES
+from prefkin.inference.held_out import RIDGES, best_option
 from prefkin.inference.information import confidence_width, information_matrix
 from prefkin.inference.loss import log_loss
 from prefkin.inference.many import estimate_users, fit_sets
@@ -39,7 +39,6 @@ from prefkin.models.reports import Explanation, FoldedIn
 __all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pooled"]
 
 PULLS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, np.inf)
-HEATS = np.geomspace(0.4, 1.6, 13)
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of groups that are tried
 ROUNDS = 15
 
@@ -115,14 +114,16 @@ class GroupShrinkage(PreferenceModel):
         pulls = (0.0,) if isinstance(self.groups, str) and self.groups == "each" else pulls
         options = list(product(ridges, pulls))
         margins: dict[tuple[float, float], list[FloatArray]] = {option: [] for option in options}
+        weights, some = list[FloatArray](), np.array(probe_users(rows))
         for train, test in folds:
+            heard, asked = only(train, some), only(test, some)
+            weights.append(asked.rows.weights)
             for ridge in ridges:
                 centres = self._centres(train, seats, ridge)
                 for pull in pulls:
-                    theta = self._users_from(train, seats, centres, pull)
-                    margins[ridge, pull].append(_answered(test, theta))
-        weights = np.concatenate([test.rows.weights for _, test in folds])
-        best, self.heat_ = _best([np.concatenate(margins[option]) for option in options], weights)
+                    theta = self._users_from(heard, seats[some], centres, pull)
+                    margins[ridge, pull].append(_answered(asked, theta))
+        best, self.heat_ = best_option([np.concatenate(margins[option]) for option in options], np.concatenate(weights))
         self.ridge_, self.pull_ = options[best]
         self._users, self.users_, self.seats_ = rows, rows.labels, seats
         self.n_comparisons_ = rows.counts
@@ -153,7 +154,7 @@ class GroupShrinkage(PreferenceModel):
             np.concatenate([_answered(test, self._centres(train, seats, ridge)[seats]) for train, test in folds])
             for seats in seatings
         ]
-        return seatings[_best(margins, np.concatenate([test.rows.weights for _, test in folds]))[0]]
+        return seatings[best_option(margins, np.concatenate([test.rows.weights for _, test in folds]))[0]]
 
     def _alternate(self, rows: UserRows, own: FloatArray, n_groups: int, ridge: float) -> IntArray:
         """Everybody to the centre that explains their answers best, and centres anew, until nobody moves."""
@@ -225,10 +226,3 @@ def _answered(test: UserRows, theta: FloatArray) -> FloatArray:
     """Margins of the answers that were given: positive where they were predicted."""
     signed: FloatArray = (2.0 * test.rows.y - 1.0) * np.einsum("ij,ij->i", test.rows.Z, theta[test.owner])
     return signed
-
-
-def _best(options: list[FloatArray], weights: FloatArray) -> tuple[int, float]:
-    """Which margins predict best, each heated as suits it, and that heat; ties go to the first."""
-    losses = np.array([[weights @ np.logaddexp(0.0, -heat * margin) for heat in HEATS] for margin in options]).round(6)
-    option, heat = np.unravel_index(int(np.argmin(losses)), losses.shape)
-    return int(option), float(HEATS[heat])

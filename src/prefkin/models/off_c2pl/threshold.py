@@ -10,7 +10,7 @@ import numpy as np
 from prefkin.data.arrays import BoolArray, FloatArray
 from prefkin.data.folds import FOLDS, content_folds, probe_users, split_rows
 from prefkin.data.rows import UserRows
-from prefkin.inference.loss import log_loss
+from prefkin.inference.held_out import best_option
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_estimates
 
@@ -79,16 +79,21 @@ def by_held_out(
     if len(users) == 1:
         return 0.0
     fold_of, some = content_folds(users, folds), probe_users(users)
-    loss = np.zeros(len(JOINED_FRACTIONS))
+    margins: list[list[FloatArray]] = [[] for _ in JOINED_FRACTIONS]
+    weights: list[FloatArray] = []
     for fold in range(folds):
         train, test = split_rows(users, fold_of != fold)
         part = locate(train)
         graphs = [replace(part, gamma=np.full(len(part), gamma)) for gamma in joining_thresholds(part, some)]
         members = (graph.neighbours(user) for graph in graphs for user in some)
         pooled = pool_estimates(train, members, part.theta, ridge=ridge).reshape(len(graphs), len(some), -1)
-        for i, theta in enumerate(pooled):
-            loss[i] += sum(log_loss(one, test.of(user)) for one, user in zip(theta, some, strict=True))
-    return joining_thresholds(points, some)[int(np.argmin(loss.round(6)))]
+        for k, user in enumerate(some):
+            own = test.of(user)
+            weights.append(own.weights)
+            for option, signed in zip(margins, (own.signed() @ pooled[:, k].T).T, strict=True):
+                option.append(signed)
+    best, _ = best_option([np.concatenate(option) for option in margins], np.concatenate(weights))
+    return joining_thresholds(points, some)[best]
 
 
 def joining_thresholds(points: Graph, asked: list[int], fractions: Sequence[float] = JOINED_FRACTIONS) -> list[float]:
