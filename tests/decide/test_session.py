@@ -85,7 +85,7 @@ def test_the_fisher_rule_maximises_weighted_information(model, candidates, rng):
     session = model.session(3, candidates, rule="fisher")
     converse(session, 2, rng)
     H = np.eye(4)
-    for z in session._rows.Z:
+    for z in session.listener.rows.Z:
         p = literal.sigmoid(float(z @ session.theta))
         H += p * (1 - p) * np.outer(z, z)
     question = session.ask()
