@@ -88,8 +88,8 @@ class Belief:
         return Belief(self.mean, root)
 
 
-def absorb(root: FloatArray, z: FloatArray, weight: float = 1.0) -> None:
-    """C⁻¹ ← C⁻¹ + weight · z zᵀ, in place on a root of C in C order; takes O(d²).
+def absorb(root: FloatArray, z: FloatArray, weight: float = 1.0) -> FloatArray:
+    """C⁻¹ ← C⁻¹ + weight · z zᵀ, in place on a root of C in C order; takes O(d²). Returns g with C_old = C_new + ggᵀ.
 
     With v = rootᵀz, C becomes root (I + weight · vvᵀ)⁻¹ rootᵀ. A root may be turned from the right, so a reflection
     first turns v onto one axis, that of its largest entry; then one column shrinks by q = √(1 + weight ‖v‖²) and
@@ -98,7 +98,7 @@ def absorb(root: FloatArray, z: FloatArray, weight: float = 1.0) -> None:
     v = z @ root
     length = float(np.linalg.norm(v))
     if length == 0.0:
-        return
+        return np.zeros_like(z)
     axis = int(np.argmax(np.abs(v)))
     along = abs(float(v[axis]))
     v[axis] += np.copysign(length, v[axis])
@@ -106,3 +106,5 @@ def absorb(root: FloatArray, z: FloatArray, weight: float = 1.0) -> None:
     # the reflection I − vvᵀ / (‖v‖ (‖v‖ + |v_axis|)), of lengths before the last but one line
     dger(-1.0, v / length, image / (length + along), a=root.T, overwrite_x=1, overwrite_y=1, overwrite_a=1)
     root[:, axis] /= np.hypot(1.0, np.sqrt(weight) * length)
+    gone: FloatArray = (np.sqrt(weight) * length) * root[:, axis]
+    return gone
