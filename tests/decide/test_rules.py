@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -92,6 +94,52 @@ def test_most_contexts_are_not_scored_again(rng):
         closed.add(question)
         rule.heard(candidates.of(question.context)[question.first] - candidates.of(question.context)[question.second])
     assert rule.scored < 200 + 20 * 60  # scoring everything each time would be 20 * 200
+
+
+@pytest.mark.parametrize("actions", [2, 4])
+@pytest.mark.parametrize("scale", [1e-6, 1e6, 1e8])
+def test_large_features_beside_a_small_prior_are_asked_in_the_right_order(scale, actions):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        d = 3
+        parts = scale * rng.standard_normal((8, actions, d))
+        rule, closed = LeastCovered(Candidates(parts), covered(np.eye(d)), rng), Pairs()
+        M = [[Fraction(int(i == j)) for j in range(d)] for i in range(d)]
+        for _ in range(8):
+            question = rule.pick(closed, not_read)
+            scores = {
+                (x, i, j): literal.squared_inverse_norm(parts[x, i] - parts[x, j], M)
+                for x in range(8)
+                for j in range(actions)
+                for i in range(j)
+                if (i, j) not in closed.of(x)
+            }
+            best = max(scores.values())
+            assert scores[question.context, question.first, question.second] == pytest.approx(best, rel=1e-6)
+            assert question.score**2 == pytest.approx(best, rel=1e-6)
+            z = parts[question.context, question.first] - parts[question.context, question.second]
+            M = [[M[i][j] + Fraction(z[i]) * Fraction(z[j]) for j in range(d)] for i in range(d)]
+            closed.add(question)
+            rule.heard(z)
+
+
+@given(seed=st.integers(0, 200), kept=st.sampled_from([1, 2, 5]))
+def test_rows_that_were_taken_up_still_count(seed, kept):
+    rng = np.random.default_rng(seed)
+    pairs, M, closed = rng.standard_normal((30, 2, 3)), np.eye(3), Pairs()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefkin.decide.rules.coverage.KEPT", kept)
+        patch.setattr("prefkin.decide.rules.coverage.NEWCOMERS", 4)
+        rule = LeastCovered(Candidates(pairs), covered(M), rng)
+        for n in range(30):
+            question = (rule if n % 4 else rule.copy()).pick(closed, not_read)
+            z = pairs[:, 0] - pairs[:, 1]
+            left = [x for x in range(30) if (0, 1) not in closed.of(x)]
+            best = np.einsum("ij,jk,ik->i", z, np.linalg.inv(M), z)[left].max()
+            assert question.score**2 == pytest.approx(best, rel=1e-9)
+            M = M + np.outer(z[question.context], z[question.context])
+            closed.add(question)
+            rule.heard(z[question.context])
 
 
 def test_random_pairs_come_with_equal_chances_and_never_twice(rng):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import ssymv, ssyr
+from scipy.linalg.blas import sger
 from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.special import expit
 
@@ -26,7 +26,10 @@ ROUNDING = 1e-14  # below this share of what is summed up, a gradient is nothing
 MOST_STEPS = 30  # then the optimum is left to `fit_preference`, which is slower and always arrives
 USUAL_STEPS = 3  # with a metric that is up to date
 BALANCING = 4  # Newton steps in one dimension
-STEPS_PER_FEATURE = 1 / 8  # so many steps take as long as a new metric does, measured at d = 768
+STEPS_PER_FEATURE = 1 / 16  # so many steps take as long as a new metric does, measured at d = 768
+
+
+_BEYOND_FLOAT32 = np.errstate(over="ignore", invalid="ignore")  # becomes infinite, and is left to `fit_preference`
 
 
 class Metric(NamedTuple):
@@ -58,6 +61,7 @@ class RunningEstimate:
     True
     """
 
+    @_BEYOND_FLOAT32
     def __init__(self, rows: Rows, theta: FloatArray, *, ridge: float) -> None:
         self.theta, self.ridge = np.array(theta, dtype=np.float64), ridge
         self.n, d = rows.Z.shape
@@ -66,10 +70,9 @@ class RunningEstimate:
         self._light = np.empty((room, d), dtype=np.float32)  # the same
         self._y, self._weights, self._offset = np.empty(room), np.empty(room), np.zeros(room)
         self._Z[: self.n], self._y[: self.n], self._weights[: self.n] = rows
-        with np.errstate(over="ignore"):  # what float32 cannot hold is `fit_preference`'s
-            self._light[: self.n] = rows.Z
+        self._light[: self.n] = rows.Z
         self.metric = Metric(self.n, self.theta, 0)
-        self._inverse: Any = None  # of the Hessian in this metric: float32, lower half, Fortran order
+        self._inverse: Any = None  # of the Hessian in this metric: float32, Fortran order
         self._point: _Point | None = None  # at theta
         self._at_zero = self._look(np.zeros(d), self.n).gradient
         self._size = float(rows.weights @ np.abs(rows.Z).max(axis=1, initial=0.0))  # of what gradients are summed from
@@ -83,6 +86,7 @@ class RunningEstimate:
         """w_i σ′ of each row's margin at the estimate: its weight in the Hessian."""
         return self._curvature(self.theta, self.n)
 
+    @_BEYOND_FLOAT32
     def hear(self, z: FloatArray, y: float, offset: float = 0.0) -> None:
         """Take one more row; if this is interrupted, nothing has changed."""
         n = self._write(z, y, offset)
@@ -101,8 +105,9 @@ class RunningEstimate:
             self.metric, self._inverse = Metric(n, point.theta, 0), None
         else:
             self.metric = self.metric._replace(wasted=wasted)
-            ssyr(-gain, image, a=self._inverse, lower=1, overwrite_a=1)
+            sger(-gain, image, image, a=self._inverse, overwrite_a=1)
 
+    @_BEYOND_FLOAT32
     def add(self, z: FloatArray, y: float, offset: float = 0.0) -> None:
         """Take one more row, and leave the estimate where it is; `move` must follow."""
         n = self._write(z, y, offset)
@@ -124,8 +129,7 @@ class RunningEstimate:
             self._Z, self._light = np.vstack([self._Z, wide]), np.vstack([self._light, wide.astype(np.float32)])
             self._weights, self._offset = np.append(self._weights, long), np.append(self._offset, long)
             self._y = np.append(self._y, long)
-        with np.errstate(over="ignore"):
-            self._light[n] = z
+        self._light[n] = z
         self._Z[n], self._y[n], self._weights[n], self._offset[n] = z, y, 1.0, offset
         return n + 1
 
@@ -183,7 +187,7 @@ class RunningEstimate:
                 shares.append(scale * float(moved @ step))
                 step -= shares[-1] * bent
             light = step.astype(np.float32)
-            step = (ssymv(1.0, self._inverse, light, lower=1) - gain * (image @ light) * image).astype(np.float64)
+            step = (self._inverse @ light - gain * (image @ light) * image).astype(np.float64)
             for moved, bent, scale in past:
                 step += (shares.pop() - scale * float(bent @ step)) * moved
             steps, before, exact = steps + 1, point, size * size <= goal * last  # another step like the last arrives
@@ -208,16 +212,17 @@ class RunningEstimate:
         hessian = scaled.T @ scaled
         hessian[np.diag_indices_from(hessian)] += self.ridge
         factor, failed = dpotrf(hessian.T, lower=1, overwrite_a=1)
-        inverse = np.eye(len(theta)) / self.ridge if failed else dpotri(factor, lower=1, overwrite_c=1)[0]
-        self._inverse = np.asfortranarray(inverse, dtype=np.float32)
+        half = np.eye(len(theta)) / self.ridge if failed else dpotri(factor, lower=1, overwrite_c=1)[0]
+        lower = np.tril(half.astype(np.float32))
+        self._inverse = np.asfortranarray(lower + np.tril(lower, -1).T)
         for z, offset in zip(self._Z[n : self.n], self._offset[n : self.n], strict=True):
             image, gain = self._hears(z, offset)
-            ssyr(-gain, image, a=self._inverse, lower=1, overwrite_a=1)
+            sger(-gain, image, image, a=self._inverse, overwrite_a=1)
         return self._inverse
 
     def _hears(self, z: FloatArray, offset: float) -> tuple[Any, float]:
         """Sherman-Morrison: with this row the inverse Hessian P is less by gain · image imageᵀ."""
-        image = ssymv(1.0, self._inverse, z.astype(np.float32), lower=1)
+        image = self._inverse @ z.astype(np.float32)
         weight = _slope(z @ self.metric.theta + offset)
         return image, float(weight / (1.0 + weight * (z @ image)))
 
