@@ -27,7 +27,7 @@ from prefkin.decide.listeners import Likelihood, Listener, Posterior
 from prefkin.decide.rules import QueryRule, rule_named
 from prefkin.decide.rules.pairs import Pairs, Question
 from prefkin.errors import SessionError
-from prefkin.execution.blas import in_one_order
+from prefkin.execution.blas import in_one_order, single_threaded
 
 __all__ = ["ActiveSession"]
 
@@ -66,7 +66,8 @@ class ActiveSession:
         user: Hashable = None,
     ) -> None:
         _refuse_other_features(candidates, rows.Z.shape[1])
-        self._open(Likelihood(rows, theta, ridge=ridge, kappa=kappa), candidates, rule, repeat, rng, user)
+        with single_threaded():
+            self._open(Likelihood(rows, theta, ridge=ridge, kappa=kappa), candidates, rule, repeat, rng, user)
 
     @classmethod
     def from_belief(
