@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prefkin.data.comparisons import Comparisons
     from prefkin.data.tables import read_candidates, read_comparisons
     from prefkin.decide.policy import Policy
-    from prefkin.decide.queries import Question
+    from prefkin.decide.rules.pairs import Question
     from prefkin.decide.session import ActiveSession
     from prefkin.errors import PrefkinError, PrefkinWarning
     from prefkin.models.files import load
@@ -61,7 +61,7 @@ _HOME = {
     "PrefKin": "prefkin.models.prefkin.estimator",
     "PrefkinError": "prefkin.errors",
     "PrefkinWarning": "prefkin.errors",
-    "Question": "prefkin.decide.queries",
+    "Question": "prefkin.decide.rules.pairs",
     "load": "prefkin.models.files",
     "read_candidates": "prefkin.data.tables",
     "read_comparisons": "prefkin.data.tables",

@@ -200,7 +200,7 @@ def test_an_interrupted_answer_leaves_the_session_as_it_was(session, monkeypatch
     _, talk = session
     before, question = talk.state(), talk.ask()
     monkeypatch.setattr(
-        "prefkin.decide.session.fit_preference", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt)
+        "prefkin.decide.refit.RunningEstimate._descend", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     with pytest.raises(KeyboardInterrupt):
         talk.tell(question, True)

@@ -7,7 +7,8 @@ from scipy.stats import norm
 
 from prefkin import Candidates, OffC2PL, PrefKin
 from prefkin.data.synthetic import demo_population
-from prefkin.decide.forecast import expected_slope, forecast, posterior_regrets, radius_of
+from prefkin.decide.belief import Belief
+from prefkin.decide.forecast import forecast, posterior_regrets
 from prefkin.errors import SessionError
 from prefkin.evaluate.metrics import suboptimality_gap
 from tests.conftest import draw_answers
@@ -30,14 +31,16 @@ def answer(session, question, theta, rng):
 def test_the_radius_is_the_root_of_the_trace(rng):
     Z = rng.standard_normal((9, 4))
     M = Z.T @ Z
-    assert radius_of(M) == pytest.approx(np.sqrt(np.trace(np.linalg.inv(M))))
+    assert Belief.from_information(np.zeros(4), M).radius == pytest.approx(np.sqrt(np.trace(np.linalg.inv(M))))
 
 
 def test_the_expected_slope_is_a_mean_over_the_posterior(rng):
     M = np.diag([1.0, 4.0])
     z, theta = np.array([1.0, -2.0]), np.array([0.5, 0.3])
     drawn = rng.multivariate_normal(theta, np.linalg.inv(M), 400_000) @ z
-    assert expected_slope(z, theta, M) == pytest.approx(np.mean(expit(drawn) * expit(-drawn)), rel=0.01)
+    assert Belief.from_information(theta, M).expected_slope(z) == pytest.approx(
+        np.mean(expit(drawn) * expit(-drawn)), rel=0.01
+    )
 
 
 def test_the_forecast_of_a_known_course_is_exact_and_its_extrapolation_near():
@@ -54,10 +57,10 @@ def test_the_forecast_of_a_known_course_is_exact_and_its_extrapolation_near():
 
         return ask
 
-    played = forecast(np.eye(3), axes(), 0.5, 200)
+    played = forecast(Belief(np.zeros(3), np.eye(3)), axes(), 0.5, 200)
     assert played.answers == 36  # 1 + n/12 = 4 in each of three directions
     assert not played.extrapolated
-    short = forecast(np.eye(3), axes(), 0.5, 12)
+    short = forecast(Belief(np.zeros(3), np.eye(3)), axes(), 0.5, 12)
     assert short.extrapolated
     assert short.answers == pytest.approx(36, abs=3)
     assert "extrapolated from 12" in str(short)
@@ -71,7 +74,7 @@ def test_the_forecast_is_right_within_a_factor(worlds, rule):
         for u in range(0, 24, 2):
             session = model.session(model.users_[u], stories, rule=rule, repeat=True)
             told, n = session.forecast(), 0
-            while radius_of(session.information) > told.target and n < 1000:
+            while session.belief.radius > told.target and n < 1000:
                 question = session.ask()
                 session.tell(question, answer(session, question, people.theta[u], rng))
                 n += 1
@@ -89,7 +92,7 @@ def test_the_papers_sessions_are_forecast_too(rule):
         stories = Candidates(rng.standard_normal((20, 4, 3)))
         session = model.session(0, stories, rule=rule, repeat=True, random_state=0)
         told, n = session.forecast(0.6), 0
-        while radius_of(session._hessian) > told.target and n < 1000:
+        while session.belief.radius > told.target and n < 1000:
             question = session.ask()
             session.tell(question, answer(session, question, model.theta_[0], rng))
             n += 1
@@ -117,7 +120,7 @@ def test_regrets_come_from_the_posterior():
     """Two actions, one feature: regret is |θ| when the sign was wrong."""
     candidates = Candidates([[[0.0], [1.0]]])
     theta, spread = np.array([0.3]), 0.5
-    lost = posterior_regrets(candidates, theta, np.eye(1) / spread**2, 200_000, np.random.default_rng(0))
+    lost = posterior_regrets(candidates, Belief(theta, np.eye(1) * spread), 200_000, np.random.default_rng(0))
     assert np.mean(lost > 0) == pytest.approx(norm.cdf(-0.3 / spread), abs=0.005)
     expected = spread * norm.pdf(0.3 / spread) - 0.3 * norm.cdf(-0.3 / spread)
     assert lost.mean() == pytest.approx(expected, rel=0.03)

@@ -6,26 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefkin import Candidates
-from prefkin.data.rows import Rows
-from prefkin.decide.queries import Known, LeastCovered, Pairs
+from prefkin.decide.belief import Belief
+from prefkin.decide.rules.coverage import LeastCovered
+from prefkin.decide.rules.pairs import Pairs
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import SessionError
 from tests.conftest import people
 
-NOTHING = Known(Rows(np.empty((0, 1)), np.empty(0), np.empty(0)), np.zeros(1), np.eye(1))
 
-
-@given(seed=st.integers(0, 500), kept=st.sampled_from([1, 3, 1024]))
-def test_pools_of_pairs_are_asked_in_the_order_of_scoring_all(seed, kept):
+@given(seed=st.integers(0, 500), together=st.sampled_from([1, 3, 256]))
+def test_pools_of_pairs_are_asked_in_the_order_of_scoring_all(seed, together):
     rng = np.random.default_rng(seed)
     d, pool = int(rng.integers(1, 6)), int(rng.integers(1, 40))
     pairs = rng.standard_normal((pool, 2, d)) * rng.choice([1e-3, 1.0, 1e3])
     candidates, M, closed = Candidates(pairs), np.eye(d) + 0.1, Pairs()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prefkin.decide.queries.ROWS_KEPT", kept)
-        rule = LeastCovered(candidates, M, rng)
+        patch.setattr("prefkin.decide.rules.coverage.NEWCOMERS", together)
+        rule = LeastCovered(candidates, Belief.from_information(np.zeros(d), M), rng)
         for _ in range(pool + 1):
-            question = rule.pick(closed, NOTHING)
+            question = rule.pick(closed, None)
             inverse = np.linalg.inv(M)
             left = [x for x in range(pool) if (0, 1) not in closed.of(x)]
             if question is None:
@@ -43,9 +42,9 @@ def test_pools_of_pairs_are_asked_in_the_order_of_scoring_all(seed, kept):
 def test_most_pairs_of_a_large_pool_are_scored_once(rng):
     pairs = np.zeros((5000, 2, 10))
     pairs[:, 0] = rng.standard_normal((5000, 10)) * rng.uniform(0.5, 1.5, (5000, 1))
-    rule, closed = LeastCovered(Candidates(pairs), np.eye(10), rng), Pairs()
+    rule, closed = LeastCovered(Candidates(pairs), Belief(np.zeros(10), np.eye(10)), rng), Pairs()
     for _ in range(50):
-        question = rule.pick(closed, NOTHING)
+        question = rule.pick(closed, None)
         closed.add(question)
         rule.heard(pairs[question.context, 0])
     assert rule.scored < 50 * 5000 / 10

@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from prefkin import Candidates, OffC2PL, Question
+from prefkin import ActiveSession, Candidates, OffC2PL, Question
+from prefkin.decide.belief import Belief
 from prefkin.errors import InvalidParameter, SessionError
 from tests.conftest import draw_answers
 from tests.oracles import literal
@@ -85,7 +86,7 @@ def test_the_fisher_rule_maximises_weighted_information(model, candidates, rng):
     session = model.session(3, candidates, rule="fisher")
     converse(session, 2, rng)
     H = np.eye(4)
-    for z in session._rows.Z:
+    for z in session.listener.rows.Z:
         p = literal.sigmoid(float(z @ session.theta))
         H += p * (1 - p) * np.outer(z, z)
     question = session.ask()
@@ -196,3 +197,87 @@ def test_unknown_rules_and_foreign_candidates_are_refused(model, candidates):
         model.session(3, candidates, rule="best")
     with pytest.raises(SessionError, match="the candidates have 1 features"):
         model.session(3, Candidates([[[1.0], [2.0]]]))
+
+
+# -- states saved by prefkin before listeners, of rows (ann and bo, pooled) and of a posterior ------------------------
+
+RNG = {
+    "bit_generator": "PCG64",
+    "state": {
+        "state": 207833532711051698738587646355624148094,
+        "inc": 194290289479364712180083596243593368443,
+    },
+    "has_uint32": 0,
+    "uinteger": 0,
+}
+OLD_ROWS = {
+    "prefkin_session": 1,
+    "user": "ann",
+    "rule": "coverage",
+    "repeat": False,
+    "log": [[2, 0, 1, True], [0, 1, 2, None], [1, 0, 1, False]],
+    "pending": [0, 0, 1],
+    "theta": [-0.0714512507831553, 0.8194111421683493],
+    "trail": [0.16917210219811446, 1.69541559273355],
+    "rng": RNG,
+    "fingerprint": 1889342678,
+}
+OLD_POSTERIOR = {
+    **OLD_ROWS,
+    "rule": "posterior",
+    "log": [[2, 0, 1, True], [0, 1, 2, None], [0, 0, 2, False]],
+    "theta": [0.394916428522341, 0.5416987418614695],
+    "trail": [0.894916428522341, 0.8129971988617485],
+    "fingerprint": 539513031,
+}
+SHOWN = [[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5], [-0.5, 0.25]], [[1.0, 1.0], [0.0, -1.0]]]
+
+
+def ann_and_bo(dtype=np.float64):
+    Z = np.array([[1.0, 0.0], [0.5, 0.25], [1.0, -0.5], [-0.25, 1.0]], dtype=dtype)
+    return OffC2PL(gamma=np.inf).fit(Z, [1, 1, 0, 1], users=["ann", "ann", "bo", "bo"])
+
+
+def test_sessions_saved_before_there_were_listeners_go_on():
+    session = ann_and_bo().resume_session(OLD_ROWS, Candidates(SHOWN))
+    assert session.theta.tolist() == OLD_ROWS["theta"]
+    assert session.n_answers == 2
+    assert session.ask() == Question(0, 0, 1)
+    assert {name: session.state()[name] for name in OLD_ROWS} == OLD_ROWS
+    session.tell(session.ask(), True)
+    assert np.allclose(session.theta, [-0.29341849575361056, 0.8461725013599938], atol=1e-6)
+    assert np.allclose(session.preference, [-0.2677786242614988, 0.8462766397017257], atol=1e-6)
+
+
+def test_posterior_sessions_saved_before_there_were_listeners_go_on():
+    prior = Belief.from_information(np.array([0.5, -0.25]), np.array([[2.0, 0.5], [0.5, 1.0]]))
+    session = ActiveSession.from_belief(prior, Candidates(SHOWN), user="ann")
+    session.restore(OLD_POSTERIOR)
+    assert session.ask() == Question(0, 0, 1)
+    session.tell(session.ask(), True)
+    assert np.allclose(session.theta, [0.10286489122110298, 0.6696030129597516], atol=1e-6)
+
+
+def test_sessions_about_float32_rows_go_on():
+    """The fingerprint once was of float32 before the first answer and of float64 after it: both are known."""
+    model, shown = ann_and_bo(np.float32), Candidates(SHOWN)
+    for state in (OLD_ROWS, {**OLD_ROWS, "fingerprint": 1117583165}):
+        assert model.resume_session(state, shown).n_answers == 2
+    session = model.session("ann", shown)
+    session.tell(session.ask(), True)
+    assert model.resume_session(session.state(), shown).state() == session.state()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"theta": [1.0]},
+        {"trail": ["x", 2.0]},
+        {"metric": {"rows": 99, "theta": [0.0, 0.0], "wasted": 0}},
+        {"log": [[0]]},
+    ],
+)
+def test_damaged_states_are_refused(damage):
+    state = {**OLD_ROWS, "point": OLD_ROWS["theta"], **damage}
+    with pytest.raises(SessionError, match="damaged"):
+        ann_and_bo().resume_session(state, Candidates(SHOWN))

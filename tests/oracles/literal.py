@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import minimize
@@ -103,6 +104,20 @@ def best_policy_value(features, weights, theta, M, beta, w):
         mean = sum(p * part[a] for p, part, a in zip(weights, features, actions))
         best = max(best, pessimistic(mean, theta, M, beta, w))
     return best
+
+
+def squared_inverse_norm(z, M):
+    """zᵀM⁻¹z without any rounding: Gaussian elimination in fractions."""
+    rows = [[*map(Fraction, row), Fraction(entry)] for row, entry in zip(M, z)]
+    for k in range(len(z)):
+        for below in range(k + 1, len(z)):
+            ratio = rows[below][k] / rows[k][k]
+            rows[below] = [a - ratio * b for a, b in zip(rows[below], rows[k])]
+    solution = [Fraction(0)] * len(z)
+    for k in reversed(range(len(z))):
+        known = sum((rows[k][j] * solution[j] for j in range(k + 1, len(z))), Fraction(0))
+        solution[k] = (rows[k][-1] - known) / rows[k][k]
+    return float(sum(Fraction(a) * b for a, b in zip(z, solution)))
 
 
 def widest_pair(features, inverse, closed=(), theta=None):

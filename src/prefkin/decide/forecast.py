@@ -10,17 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
-from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
+from prefkin.decide.belief import Belief
 
-__all__ = ["Enough", "Forecast", "expected_slope", "forecast", "posterior_regrets", "radius_of"]
+__all__ = ["Enough", "Forecast", "forecast", "posterior_regrets"]
 
-NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
-WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 DRAWS_AT_ONCE = 2_000_000  # numbers
+ROUNDING = 1e-9  # a target missed by this share is reached
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,32 +65,8 @@ class Enough:
         )
 
 
-def radius_of(information: FloatArray) -> float:
-    """√tr C with C the inverse of the information.
-
-    >>> radius_of(np.diag([1.0, 0.25])).__round__(3)
-    2.236
-    """
-    factor = cholesky(information, lower=True)
-    return float(np.linalg.norm(solve_triangular(factor, np.eye(len(factor)), lower=True)))
-
-
-def expected_slope(z: FloatArray, theta: FloatArray, information: FloatArray) -> float:
-    """E σ′(zᵀθ) when θ ~ N(theta, information⁻¹): the information that an answer about z is expected to carry.
-
-    >>> expected_slope(np.array([1.0]), np.zeros(1), np.eye(1) * 1e12).__round__(3)
-    0.25
-    """
-    spread = np.linalg.norm(solve_triangular(cholesky(information, lower=True), z, lower=True))
-    p = expit(float(z @ theta) + spread * NODES)
-    return float(WEIGHTS @ (p * (1.0 - p)))
-
-
 def forecast(
-    information: FloatArray,
-    next_question: Callable[[FloatArray], tuple[FloatArray, float] | None],
-    share: float,
-    cap: int,
+    belief: Belief, next_question: Callable[[Belief], tuple[FloatArray, float] | None], share: float, cap: int
 ) -> Forecast:
     """Play questions until the radius is down to `share` of what it is, at most `cap` of them.
 
@@ -100,17 +74,16 @@ def forecast(
     pair is left. Beyond the cap 1/radius², which grows steadily once every direction is asked about, goes on as in the
     second half of what was played.
     """
-    now = radius_of(information)
-    target, path, information = share * now, [now], information.copy()
-    while path[-1] > target and len(path) <= cap:
-        asked = next_question(information)
+    now = belief.radius
+    target, path = share * now, [now]
+    while path[-1] > target * (1.0 + ROUNDING) and len(path) <= cap:
+        asked = next_question(belief)
         if asked is None:
             return Forecast(np.inf, now, target, len(path) - 1, np.array(path))
-        z, weight = asked
-        information += weight * np.outer(z, z)
-        path.append(radius_of(information))
+        belief = belief.heard(*asked)
+        path.append(belief.radius)
     simulated = len(path) - 1
-    if path[-1] <= target:
+    if path[-1] <= target * (1.0 + ROUNDING):
         return Forecast(float(simulated), now, target, simulated, np.array(path))
     precision = 1.0 / np.square(path)
     half = simulated // 2
@@ -119,17 +92,15 @@ def forecast(
     return Forecast(float(np.ceil(simulated + more)), now, target, simulated, np.array(path))
 
 
-def posterior_regrets(
-    candidates: Candidates, theta: FloatArray, information: FloatArray, draws: int, rng: np.random.Generator
-) -> FloatArray:
-    """What the best actions for `theta` lose per context, for `draws` preferences from N(theta, information⁻¹).
+def posterior_regrets(candidates: Candidates, belief: Belief, draws: int, rng: np.random.Generator) -> FloatArray:
+    """What the best actions for the mean lose per context, for `draws` preferences from the belief.
 
-    >>> cands = Candidates([[[0.0], [1.0]]])
-    >>> posterior_regrets(cands, np.array([1.0]), np.eye(1) * 1e12, 3, np.random.default_rng(0)).tolist()
+    >>> sure = Belief.from_information(np.array([1.0]), np.eye(1) * 1e12)
+    >>> posterior_regrets(Candidates([[[0.0], [1.0]]]), sure, 3, np.random.default_rng(0)).tolist()
     [0.0, 0.0, 0.0]
     """
-    factor = cholesky(information, lower=True)
-    noise = solve_triangular(factor, rng.standard_normal((len(theta), draws)), lower=True, trans="T")
+    theta = belief.mean
+    noise = belief.root @ rng.standard_normal((len(theta), draws))
     chosen = candidates.starts[:-1] + candidates.argmax(candidates.features @ theta)
     lost = np.empty(draws)
     piece = max(1, DRAWS_AT_ONCE // len(candidates.features))

@@ -12,6 +12,8 @@ choice in each context. The solver goes through four steps, each cheap when the 
 3. an action whose reduced cost exceeds the distance between bound and best policy is in no better policy: drop it;
 4. what is left is enumerated when it is small; the answer is then exact.
 
+Whoever has a `Belief` asks `safest_policy`; `best_policy` is the same for θ̃ and M̃.
+
 Why step 1 bounds everything: for any direction c with ‖c‖_M̃ ≤ 1, the norm is at least cᵀ(μ − w), so
 J̃(π) ≤ (μ − w)ᵀ(θ̃ − β̃c), a linear function, whose maximum over policies is one greedy pass.
 """
@@ -21,14 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.candidates import Candidates
+from prefkin.decide.belief import Belief
 from prefkin.errors import InvalidParameter
 from prefkin.execution.blas import in_one_order
 
-__all__ = ["Policy", "best_policy", "greedy_policy", "inverse_norm", "pessimistic_value"]
+__all__ = ["Policy", "best_policy", "greedy_policy", "inverse_norm", "pessimistic_value", "safest_policy"]
 
 FRANK_WOLFE_ROUNDS = 120
 PAIRED_MOVES = 400  # pairs of moves are its square
@@ -59,12 +61,12 @@ class Policy:
 
 
 def inverse_norm(rows: FloatArray, M: FloatArray) -> FloatArray:
-    """‖row‖_{M⁻¹} for each row, by one Cholesky factor.
+    """‖row‖_{M⁻¹} for each row.
 
     >>> inverse_norm(np.array([[2.0, 0.0]]), np.diag([4.0, 1.0])).tolist()
     [1.0]
     """
-    return np.linalg.norm(_whiten(rows, cholesky(M, lower=True)), axis=1)
+    return Belief.from_information(np.zeros(len(M)), M).norm(rows)
 
 
 def pessimistic_value(
@@ -89,6 +91,20 @@ def best_policy(
     reference: FloatArray | None = None,
     scope: str = "policy",
 ) -> Policy:
+    """`safest_policy` for the estimate θ̃ with the information matrix M̃."""
+    belief = Belief.from_information(theta, M)
+    return safest_policy(candidates, belief, beta=beta, reference=reference, scope=scope)
+
+
+@in_one_order
+def safest_policy(
+    candidates: Candidates,
+    belief: Belief,
+    *,
+    beta: float,
+    reference: FloatArray | None = None,
+    scope: str = "policy",
+) -> Policy:
     """The policy with the largest J̃ (`scope="policy"`), or the pessimistic choice in each context by itself.
 
     `scope="context"` maximises (φ − w)ᵀθ̃ − β̃‖φ − w‖_{M̃⁻¹} in every context alone: errors in different contexts
@@ -96,11 +112,11 @@ def best_policy(
     """
     if scope not in ("policy", "context"):
         raise InvalidParameter(f"scope must be 'policy' or 'context'; got {scope!r}")
-    w = _reference(candidates, theta, reference)
+    w = _reference(candidates, belief.mean, reference)
     if beta == 0:
-        return greedy_policy(candidates, theta, w)
-    problem = _Problem(candidates, theta, cholesky(M, lower=True), beta, w)
-    greedy = candidates.argmax(candidates.features @ theta)
+        return greedy_policy(candidates, belief.mean, w)
+    problem = _Problem(candidates, belief, beta, w)
+    greedy = candidates.argmax(candidates.features @ belief.mean)
     alone = candidates.argmax(problem.per_row_value())
     mixture = _frank_wolfe(problem, greedy)
     if scope == "context":
@@ -137,21 +153,9 @@ def _reference(candidates: Candidates, theta: FloatArray, reference: FloatArray 
 class _Problem:
     """J̃ of deterministic policies over fixed candidates."""
 
-    def __init__(
-        self,
-        candidates: Candidates,
-        theta: FloatArray,
-        factor: FloatArray,
-        beta: float,
-        reference: FloatArray,
-    ) -> None:
-        self.candidates, self.theta, self.factor, self.beta, self.reference = (
-            candidates,
-            theta,
-            factor,
-            beta,
-            reference,
-        )
+    def __init__(self, candidates: Candidates, belief: Belief, beta: float, reference: FloatArray) -> None:
+        self.candidates, self.beta, self.reference = candidates, beta, reference
+        self.theta, self.root = belief.mean, belief.root
 
     def shift(self, actions: IntArray) -> FloatArray:
         """μ(π) − w."""
@@ -159,7 +163,7 @@ class _Problem:
 
     def norm(self, shift: FloatArray) -> float:
         """‖shift‖_{M̃⁻¹}."""
-        return float(np.linalg.norm(_whiten(shift[None], self.factor)))
+        return float(np.linalg.norm(shift @ self.root))
 
     def value(self, actions: IntArray) -> float:
         """J̃."""
@@ -172,9 +176,7 @@ class _Problem:
         scores = np.empty(len(rows))
         for at in range(0, len(rows), block):
             shift = rows[at : at + block] - self.reference
-            scores[at : at + block] = shift @ self.theta - self.beta * np.linalg.norm(
-                _whiten(shift, self.factor), axis=1
-            )
+            scores[at : at + block] = shift @ self.theta - self.beta * np.linalg.norm(shift @ self.root, axis=1)
         return scores
 
     def policy(self, actions: IntArray, upper: float) -> Policy:
@@ -183,12 +185,6 @@ class _Problem:
         reward, penalty = float(shift @ self.theta), self.beta * self.norm(shift)
         value = reward - penalty
         return Policy(actions, value, max(upper, value), reward, penalty, shift + self.reference)
-
-
-def _whiten(rows: FloatArray, factor: FloatArray) -> FloatArray:
-    """Rows r ↦ L⁻¹ r, so that Euclidean norms are ‖·‖_{M⁻¹}."""
-    solved: FloatArray = solve_triangular(factor, rows.T, lower=True, check_finite=False)
-    return solved.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +206,7 @@ def _frank_wolfe(problem: _Problem, start: IntArray) -> _Mixture:
     candidates, beta, theta = problem.candidates, problem.beta, problem.theta
     policies = [start]
     shifts = problem.shift(start)[None]  # (K, d)
-    white = _whiten(shifts, problem.factor)
+    white = shifts @ problem.root
     weights = np.ones(1)
     softness = 0.01 * max(float(np.linalg.norm(white[0])), 1e-12)
     best_upper, best_cost = np.inf, np.empty(0)
@@ -218,7 +214,7 @@ def _frank_wolfe(problem: _Problem, start: IntArray) -> _Mixture:
         weights = _mix(shifts @ theta, white, beta, softness, weights)
         mixed = weights @ white
         value = float(weights @ shifts @ theta) - beta * float(np.linalg.norm(mixed))
-        direction = solve_triangular(problem.factor, mixed, lower=True, trans="T", check_finite=False)
+        direction = problem.root @ mixed
         slope = theta - beta * direction / np.sqrt(mixed @ mixed + softness**2)
         scores = candidates.features @ slope
         greedy = candidates.argmax(scores)
@@ -240,7 +236,7 @@ def _frank_wolfe(problem: _Problem, start: IntArray) -> _Mixture:
         shift = problem.shift(greedy)[None]
         policies.append(greedy)
         shifts = np.concatenate([shifts, shift])
-        white = np.concatenate([white, _whiten(shift, problem.factor)])
+        white = np.concatenate([white, shift @ problem.root])
         weights = np.append(weights, 0.0)
     return _Mixture(policies, weights, best_upper, best_cost)
 
@@ -319,14 +315,14 @@ def _rounded(problem: _Problem, mixture: _Mixture) -> IntArray:
     policies = np.array(mixture.policies)[used]  # (K, X)
     actions = policies[0].copy()
     mean = weights @ np.array([problem.shift(policy) for policy in policies])
-    reward, white = float(mean @ problem.theta), _whiten(mean[None], problem.factor)[0]
+    reward, white = float(mean @ problem.theta), mean @ problem.root
     undecided = np.flatnonzero((policies != policies[0]).any(axis=0))
     for x in undecided[np.argsort(-candidates.weights[undecided], kind="stable")]:
         options, which = np.unique(policies[:, x], return_inverse=True)
         features = candidates.of(x)[options]
         share = np.bincount(which, weights, len(options))
         moved = candidates.weights[x] * (features - share @ features)
-        rewards, whites = reward + moved @ problem.theta, white + _whiten(moved, problem.factor)
+        rewards, whites = reward + moved @ problem.theta, white + moved @ problem.root
         best = int(np.argmax(rewards - problem.beta * np.linalg.norm(whites, axis=1)))
         actions[x], reward, white = options[best], float(rewards[best]), whites[best]
     return actions
@@ -342,7 +338,7 @@ class _Moves:
         self.rows = np.sort(np.argsort(reduced_cost, kind="stable")[:most])
         self.owner = candidates.owner[self.rows]
         self.weight = candidates.weights[self.owner]
-        self.white = _whiten(candidates.features[self.rows], problem.factor)
+        self.white = candidates.features[self.rows] @ problem.root
         self.square = np.einsum("ij,ij->i", self.white, self.white)
         self.reward = candidates.features[self.rows] @ problem.theta
 
@@ -351,11 +347,11 @@ class _Moves:
         problem, candidates, owner = self.problem, self.problem.candidates, self.owner
         actions = actions.copy()
         chosen = candidates.features[candidates.starts[:-1] + actions]
-        now = _whiten(chosen, problem.factor)  # (X, d) of the actions taken now
+        now = chosen @ problem.root  # (X, d) of the actions taken now
         now_reward = chosen @ problem.theta
         overlap = np.einsum("ij,ij->i", self.white, now[owner])
         for _ in range(20 * len(candidates) + 100):
-            white = candidates.weights @ now - _whiten(problem.reference[None], problem.factor)[0]
+            white = candidates.weights @ now - problem.reference @ problem.root
             base = float(candidates.weights @ now_reward - problem.reference @ problem.theta)
             length = float(white @ white)
             value = base - problem.beta * np.sqrt(length)
@@ -417,7 +413,7 @@ def _enumerate(problem: _Problem, mixture: _Mixture, best: IntArray) -> IntArray
     for column, x in enumerate(undecided):
         now = candidates.features[candidates.starts[x] + best[x]]
         shift += candidates.weights[x] * (candidates.features[chosen[:, column]] - now)
-    values = shift @ problem.theta - problem.beta * np.linalg.norm(_whiten(shift, problem.factor), axis=1)
+    values = shift @ problem.theta - problem.beta * np.linalg.norm(shift @ problem.root, axis=1)
     winner = int(np.argmax(values))
     if not values[winner] > value:
         return best

@@ -10,26 +10,24 @@ import json
 import zlib
 from collections.abc import Hashable, Sequence
 from copy import deepcopy
-from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import eigvalsh
-from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.rows import Rows
 from prefkin.data.storage import label_from_json, label_to_json, write_atomically
-from prefkin.decide.forecast import Enough, Forecast, expected_slope, forecast, posterior_regrets
-from prefkin.decide.queries import RULES, Known, Pairs, QueryRule, Question, refuse_unknown_rule
+from prefkin.decide.belief import Belief
+from prefkin.decide.forecast import Enough, Forecast, forecast, posterior_regrets
+from prefkin.decide.listeners import Likelihood, Listener, Posterior
+from prefkin.decide.rules import QueryRule, rule_named
+from prefkin.decide.rules.pairs import Pairs, Question
 from prefkin.errors import SessionError
-from prefkin.execution.blas import in_one_order
-from prefkin.inference.estimate import fit_preference, fit_with_prior, refit_sequence
-from prefkin.inference.information import information_matrix
-from prefkin.inference.spectrum import gram
+from prefkin.execution.blas import in_one_order, single_threaded
 
 __all__ = ["ActiveSession"]
 
@@ -66,27 +64,47 @@ class ActiveSession:
         repeat: bool = False,
         rng: np.random.Generator | None = None,
         user: Hashable = None,
-        prior: FloatArray | None = None,
     ) -> None:
-        refuse_unknown_rule(rule)
-        if candidates.dim != rows.Z.shape[1]:
-            raise SessionError(f"the candidates have {candidates.dim} features, the model has {rows.Z.shape[1]}")
+        _refuse_other_features(candidates, rows.Z.shape[1])
+        with single_threaded():
+            self._open(Likelihood(rows, theta, ridge=ridge, kappa=kappa), candidates, rule, repeat, rng, user)
+
+    @classmethod
+    def from_belief(
+        cls,
+        prior: Belief,
+        candidates: Candidates,
+        *,
+        rule: str = "posterior",
+        repeat: bool = False,
+        rng: np.random.Generator | None = None,
+        user: Hashable = None,
+    ) -> Self:
+        """A session that starts from a posterior instead of rows, and follows the posterior from there."""
+        _refuse_other_features(candidates, len(prior.mean))
+        session = cls.__new__(cls)
+        session._open(Posterior(prior), candidates, rule, repeat, rng, user)
+        return session
+
+    @in_one_order
+    def _open(
+        self,
+        listener: Listener,
+        candidates: Candidates,
+        rule: str,
+        repeat: bool,
+        rng: np.random.Generator | None,
+        user: Hashable,
+    ) -> None:
         self.user, self.candidates, self.rule, self.repeat = user, candidates, rule, repeat
-        self.ridge, self.kappa = ridge, kappa
-        self._prior = prior  # precision of θ ~ N(theta, prior⁻¹); None: the rows and the ridge are what is known
+        self.listener = listener
         self.log: list[tuple[Question, bool | None]] = []  # None: skipped
-        self._offline = len(rows.y)
-        self._rows = rows
-        self._start = information_matrix(rows, ridge=ridge, kappa=kappa) if prior is None else prior
-        self._information = self._start.copy()
-        self._theta = self._before = np.array(theta, dtype=np.float64)
-        self._trail = np.zeros_like(self._theta)  # Σ_n θ̃ⁿ
         self._closed = Pairs()
         self._pending: Question | None = None
         self._rng = np.random.default_rng() if rng is None else rng
         if not isinstance(self._rng.bit_generator, np.random.PCG64):  # whose state is plain numbers, as a file needs
             self._rng = np.random.default_rng(int(self._rng.integers(2**63)))
-        self._rule: QueryRule = RULES[rule](candidates, self._start, self._rng)
+        self._rule: QueryRule = rule_named(rule)(candidates, listener.start, self._rng)
 
     def __repr__(self) -> str:
         left = "" if self.repeat else ", no pair twice"
@@ -98,7 +116,7 @@ class ActiveSession:
     def ask(self) -> Question:
         """The next question; the same one until it is answered or skipped  [paper: query]."""
         if self._pending is None:
-            self._pending = self._rule.pick(self._closed, self._known)
+            self._pending = self._rule.pick(self._closed, lambda: self.belief)
         if self._pending is None:
             asked = (
                 f"all pairs of the {len(self.candidates)} contexts have been asked"
@@ -111,49 +129,25 @@ class ActiveSession:
     @in_one_order
     def tell(self, question: Question, prefers_first: bool) -> None:
         """Take an answer: True when the first action was preferred. Refits on all that is known  [paper: theta_n]."""
-        if not isinstance(prefers_first, bool | np.bool_ | int) or prefers_first not in (True, False):
-            raise SessionError(f"an answer is True or False; got {prefers_first!r} (to pass, use skip)")
+        _refuse_other_answers([prefers_first])
         question = self._check(question)
-        answer = Rows(self.difference(question)[None], np.array([float(prefers_first)]), np.ones(1))
-        rows = Rows.join([self._rows, answer])
-        if self._prior is None:
-            theta = fit_preference(rows, ridge=self.ridge, start=self._theta)
-        else:
-            theta = fit_with_prior(rows, mean=self._before, precision=self._prior)
-        # nothing has changed so far: an interrupted refit leaves the session as it was
-        self._note(question, bool(prefers_first))
-        self._rows, self._theta = rows, theta
-        self._trail += theta
+        z = self.difference(question)
+        self.listener.hear(z, float(prefers_first))  # interrupted, it leaves everything as it was
+        self._note(question, z, bool(prefers_first))
 
     @in_one_order
     def tell_all(self, questions: Sequence[Question], answers: Sequence[bool]) -> None:
-        """Take the answers to several questions, such as those of `plan`: as `tell` one by one, and quicker."""
+        """Take the answers to several questions, such as those of `plan`: checked together, then one by one."""
         if len(questions) != len(answers):
             raise SessionError(f"{len(answers)} answers to {len(questions)} questions; give one for each")
-        if self._prior is not None or self._rule.reads_answers or len(questions) == 0:
-            for question, answer in zip(questions, answers, strict=True):
-                self.tell(question, answer)
-            return
-        for answer in answers:
-            if not isinstance(answer, bool | np.bool_ | int) or answer not in (True, False):
-                raise SessionError(f"an answer is True or False; got {answer!r} (to pass, use skip)")
+        _refuse_other_answers(answers)
         asked = [self._check(question) for question in questions]
         if not self.repeat and len({(q.context, q.pair) for q in asked}) < len(asked):
             raise SessionError(
                 "a pair occurs twice among the questions; ask it once, or allow repeats with repeat=True"
             )
-        Z = np.array([self.difference(question) for question in asked])
-        heard = Rows(Z, np.array(answers, dtype=np.float64), np.ones(len(asked)))
-        rows = Rows.join([self._rows, heard])
-        trail = refit_sequence(rows, len(self._rows.y), self._theta, ridge=self.ridge)
-        for question, z, prefers_first in zip(asked, Z, answers, strict=True):
-            if not self.repeat:
-                self._closed.add(question)
-            self._rule.heard(z)
-            self._record(question, bool(prefers_first))
-        self._information += Z.T @ Z
-        self._rows, self._theta = rows, trail[-1].copy()
-        self._trail += trail.sum(axis=0)
+        for question, answer in zip(asked, answers, strict=True):
+            self.tell(question, answer)
 
     def skip(self, question: Question) -> None:
         """No answer: nothing is learnt, and this pair is not asked again."""
@@ -174,7 +168,7 @@ class ActiveSession:
         rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
         questions: list[Question] = []
         while len(questions) < n:
-            question = rule.pick(closed, self._known) if upcoming is None else upcoming
+            question = rule.pick(closed, lambda: self.belief) if upcoming is None else upcoming
             if question is None:
                 break
             upcoming = None
@@ -194,24 +188,31 @@ class ActiveSession:
     @property
     def n_answers(self) -> int:
         """N: answers heard so far, without those skipped."""
-        return len(self._rows.y) - self._offline
+        return self.listener.n_answers
 
     @property
     def theta(self) -> FloatArray:
         """θ̃ᴺ: the estimate from neighbours' rows and all answers  [paper: theta_n]."""
-        return self._theta.copy()
+        return self.listener.theta.copy()
 
     @property
+    @in_one_order
     def information(self) -> FloatArray:
         """M̃ᴺ, shape (d, d); with a posterior to start from, the precision of the posterior now."""
-        if self._prior is None:
-            return self._information.copy()
-        return self._hessian
+        return self.listener.information[1]
 
     @property
+    @in_one_order
     def eigenvalues(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues of the information before the first question and now, each from the smallest."""
-        return eigvalsh(self._start), eigvalsh(self.information)
+        before, now = self.listener.information
+        return eigvalsh(before), eigvalsh(now)
+
+    @property
+    @in_one_order
+    def belief(self) -> Belief:
+        """N(theta, H⁻¹): where the preference lies by now, H the Hessian of prior or ridge, rows and answers."""
+        return self.listener.belief
 
     @property
     @in_one_order
@@ -220,11 +221,7 @@ class ActiveSession:
 
         With a posterior to start from, the last estimate: it forgets nothing, so there is nothing to average.
         """
-        n = self.n_answers
-        if n == 0 or self._prior is not None:
-            return self.theta
-        weight = len(self._theta) * float(eigvalsh(self._information, subset_by_index=[0, 0])[0])
-        return (weight * self._theta + self._trail) / (weight + n)
+        return self.listener.preference
 
     def best_actions(self, candidates: Candidates | None = None) -> IntArray:
         """The greedy action of θ̄ in each context: Algorithm 2's output."""
@@ -249,12 +246,10 @@ class ActiveSession:
         if not 0 < share < 1:
             raise SessionError(f"share must be between 0 and 1, for example 0.5 to halve; got {share!r}")
         rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
-        nothing = Rows(np.empty((0, len(self._theta))), np.empty(0), np.empty(0))
 
-        def next_question(information: FloatArray) -> tuple[FloatArray, float] | None:
+        def next_question(belief: Belief) -> tuple[FloatArray, float] | None:
             nonlocal upcoming
-            known = Known(nothing, self._theta, information)
-            question = rule.pick(closed, known) if upcoming is None else upcoming
+            question = rule.pick(closed, lambda: belief) if upcoming is None else upcoming
             if question is None:
                 return None
             upcoming = None
@@ -262,9 +257,9 @@ class ActiveSession:
                 closed.add(question)
             z = self.difference(question)
             rule.heard(z)
-            return z, expected_slope(z, self._theta, information)
+            return z, belief.expected_slope(z)
 
-        return forecast(self._hessian, next_question, share, cap)
+        return forecast(self.belief, next_question, share, cap)
 
     @in_one_order
     def enough(self, tolerance: float = 0.1, level: float = 0.95, draws: int = 1000, random_state: Any = 0) -> Enough:
@@ -285,16 +280,9 @@ class ActiveSession:
         if not 0 < level < 1:
             raise SessionError(f"level must be between 0 and 1; got {level!r}")
         rng = np.random.default_rng(random_state)
-        lost = posterior_regrets(self.candidates, self._theta, self._hessian, draws, rng)
+        lost = posterior_regrets(self.candidates, self.belief, draws, rng)
         regret = float(np.quantile(lost, level))
         return Enough(regret <= tolerance, regret, float(lost.mean()), float(tolerance), float(level))
-
-    @property
-    def _hessian(self) -> FloatArray:
-        """Posterior precision at the estimate, from prior or ridge, neighbours' rows and answers."""
-        Z, y, weights = self._rows
-        p = expit(Z @ self._theta)
-        return self._precision + gram(Rows(Z, y, weights * p * (1.0 - p)))
 
     # -- writing it down ---------------------------------------------------------------------------------------------
 
@@ -307,10 +295,9 @@ class ActiveSession:
             "repeat": self.repeat,
             "log": [[q.context, q.first, q.second, answer] for q, answer in self.log],
             "pending": self._pending and [self._pending.context, self._pending.first, self._pending.second],
-            "theta": self._theta.tolist(),
-            "trail": self._trail.tolist(),
             "rng": self._rng.bit_generator.state,
-            "fingerprint": self._fingerprint,
+            "fingerprint": self._fingerprint(np.float64),
+            **self.listener.state(),
         }
 
     def save(self, path: str | Path) -> None:
@@ -324,7 +311,7 @@ class ActiveSession:
             raise SessionError("this session has already begun; restore into a new one")
         if state.get("prefkin_session") != STATE_VERSION:
             raise SessionError(f"not a session state of version {STATE_VERSION}; it cannot be continued here")
-        if state.get("fingerprint") != self._fingerprint:
+        if state.get("fingerprint") not in (self._fingerprint(np.float64), self._fingerprint(None)):
             raise SessionError(
                 "the saved session was about other candidates, data or parameters; open it with the same ones"
             )
@@ -340,55 +327,37 @@ class ActiveSession:
             if answer is None:
                 self.skip(question)
             elif answer in (True, False):
-                answered.append((self._note(question, bool(answer)), float(answer)))
+                question = self._check(question)
+                answered.append((self.difference(question), float(answer)))
+                self._note(question, answered[-1][0], bool(answer))
             else:
                 raise ValueError(f"an answer is {answer!r}")
-        if answered:
-            Z, y = np.array([z for z, _ in answered]), np.array([answer for _, answer in answered])
-            self._rows = Rows.join([self._rows, Rows(Z, y, np.ones(len(y)))])
-        for name in ("theta", "trail"):
-            values = np.array(state[name], dtype=np.float64)
-            if values.shape != self._theta.shape or not np.isfinite(values).all():
-                raise ValueError(f"{name} does not fit")
-            setattr(self, f"_{name}", values)
+        Z = np.array([z for z, _ in answered]).reshape(-1, self.candidates.dim)
+        self.listener.restore(Z, np.array([answer for _, answer in answered]), state)
         self._rng.bit_generator.state = state["rng"]
         if state["pending"]:
-            question = Question(*state["pending"])
-            self._check(question)
-            self._pending = question
+            self._pending = self._check(Question(*state["pending"]))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _fingerprint(self) -> int:
-        """Which data and candidates this session is about."""
-        offline = (part[: self._offline] for part in self._rows)
-        constants = np.array([self.ridge, self.kappa])
-        return _checksum(constants, *offline, self.candidates.features, self.candidates.starts)
+    def _fingerprint(self, dtype: type[np.float64] | None) -> int:
+        """Which data and candidates this session is about; rows as they were given when `dtype` is None."""
+        heard, offline = self.listener, self.listener.offline
+        constants = np.array([heard.ridge, heard.kappa])
+        rows = (np.asarray(part, dtype=dtype) for part in offline)
+        return _checksum(constants, *rows, self.candidates.features, self.candidates.starts)
 
-    def _note(self, question: Question, answer: bool) -> FloatArray:
-        question = self._check(question)
-        z = self.difference(question)
+    def _note(self, question: Question, z: FloatArray, answer: bool) -> None:
         if not self.repeat:
             self._closed.add(question)
-        self._information += np.outer(z, z)
         self._rule.heard(z)
         self._record(question, answer)
-        return z
 
     def _record(self, question: Question, answer: bool | None) -> None:
         self.log.append((question, answer))
         pending = self._pending
         if pending is not None and (pending.context, pending.pair) == (question.context, question.pair):
             self._pending = None
-
-    @property
-    def _known(self) -> Known:
-        return Known(self._rows, self._theta, self._precision)
-
-    @cached_property
-    def _precision(self) -> FloatArray:
-        return self.ridge * np.eye(len(self._theta)) if self._prior is None else self._prior
 
     def _check(self, question: Question) -> Question:
         """The question in plain integers, if it can be asked here."""
@@ -417,6 +386,17 @@ def session_state(source: str | Path | dict[str, Any]) -> dict[str, Any]:
     if not isinstance(state, dict) or "prefkin_session" not in state:
         raise SessionError("this is not the state of a prefkin session")
     return {**state, "user": label_from_json(state.get("user"))}
+
+
+def _refuse_other_features(candidates: Candidates, dim: int) -> None:
+    if candidates.dim != dim:
+        raise SessionError(f"the candidates have {candidates.dim} features, the model has {dim}")
+
+
+def _refuse_other_answers(answers: Sequence[Any]) -> None:
+    for answer in answers:
+        if not isinstance(answer, bool | np.bool_ | int) or answer not in (True, False):
+            raise SessionError(f"an answer is True or False; got {answer!r} (to pass, use skip)")
 
 
 def _checksum(*arrays: np.ndarray[Any, Any]) -> int:

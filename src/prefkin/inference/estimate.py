@@ -6,7 +6,7 @@ Everything that solves many estimates at once is measured against this one, and 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, cholesky, eigh, qr, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, eigh, qr
 from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray
@@ -14,7 +14,7 @@ from prefkin.data.rows import Rows
 from prefkin.errors import ConvergenceError
 from prefkin.inference.loss import unit_root
 
-__all__ = ["fit_preference", "fit_with_prior", "newton_direction", "refit_sequence"]
+__all__ = ["fit_preference", "newton_direction"]
 
 DIRECT_UP_TO = 192  # a factorisation of this order is cheaper than the passes over the data that CG needs
 ROUNDING = 64 * np.finfo(np.float64).eps
@@ -27,13 +27,15 @@ def fit_preference(
     ridge: float,
     start: FloatArray | None = None,
     centre: FloatArray | float = 0.0,
+    offset: FloatArray | float = 0.0,
     max_iter: int = 200,
 ) -> FloatArray:
     """The preference that explains `rows` best, drawn towards `centre` by `ridge`  [paper: theta_hat, pool, theta_n].
 
     Works in features free of units (`loss.unit_root`), with fewer rows than features in coordinates of their span,
-    outside of which the estimate is the centre. Stops when a Newton step is small: it estimates the distance to the
-    optimum, and what is left after taking it is smaller still, far below `loss.TOLERANCE`.
+    outside of which the estimate is the centre. `offset` is a part of the margins that is not up for estimation. Stops
+    when a Newton step is small: it estimates the distance to the optimum, and what is left after taking it is smaller
+    still, far below `loss.TOLERANCE`.
 
     >>> rows = Rows(np.array([[1.0], [1.0], [1.0]]), np.array([1.0, 1.0, 0.0]), np.ones(3))
     >>> theta = fit_preference(rows, ridge=1.0)
@@ -44,7 +46,7 @@ def fit_preference(
     n, d = Z.shape
     middle = np.broadcast_to(np.asarray(centre, dtype=np.float64), (d,))
     begin = middle if start is None else np.asarray(start, dtype=np.float64)
-    known = Z @ middle
+    known = Z @ middle + offset
     if n < d:
         basis = qr(Z.T, mode="economic", check_finite=False)[0] if n else np.empty((d, 0))
         away = _newton(Z @ basis, y, weights, known, ridge, (begin - middle) @ basis, max_iter)
@@ -85,20 +87,6 @@ def _newton(
                 raise ConvergenceError(_failure(slope, "no descent along the Newton direction"))
         away, margin, value = new_away, new_margin, new_value
     raise ConvergenceError(_failure(slope, f"no optimum after {max_iter} Newton steps"))
-
-
-def fit_with_prior(rows: Rows, *, mean: FloatArray, precision: FloatArray) -> FloatArray:
-    """The mode of θ ~ N(mean, precision⁻¹) given the answers in `rows`.
-
-    >>> rows = Rows(np.array([[1.0, 0.0]]), np.ones(1), np.ones(1))
-    >>> np.allclose(fit_with_prior(rows, mean=np.zeros(2), precision=2 * np.eye(2)), fit_preference(rows, ridge=2.0))
-    True
-    """
-    factor = cholesky(precision, lower=True)
-    white = solve_triangular(factor, rows.Z.T, lower=True).T
-    found = fit_preference(Rows(white, rows.y, rows.weights), ridge=1.0, centre=factor.T @ mean)
-    solved: FloatArray = solve_triangular(factor, found, lower=True, trans="T")
-    return solved
 
 
 def _small(change: FloatArray, value: FloatArray) -> bool:
@@ -151,18 +139,3 @@ def _conjugate_gradients(X: FloatArray, curvature: FloatArray, slope: FloatArray
         previous, size = size, float(residual @ conditioned)
         direction = conditioned + size / previous * direction
     return solution
-
-
-def refit_sequence(rows: Rows, known: int, theta: FloatArray, *, ridge: float) -> FloatArray:
-    """Estimates after each row from number `known` on, given the estimate `theta` before it  [paper: theta_n].
-
-    >>> rows = Rows(np.eye(2), np.ones(2), np.ones(2))
-    >>> trail = refit_sequence(rows, 1, np.zeros(2), ridge=1.0)
-    >>> np.allclose(trail[-1], fit_preference(rows, ridge=1.0))
-    True
-    """
-    trail, current = np.empty((len(rows.y) - known, rows.Z.shape[1])), theta
-    for k in range(len(trail)):
-        upto = Rows(*(part[: known + k + 1] for part in rows))
-        trail[k] = current = fit_preference(upto, ridge=ridge, start=current)
-    return trail

@@ -31,7 +31,8 @@ from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.rows import Rows, UserRows
-from prefkin.decide.policy import Policy, best_policy, greedy_policy
+from prefkin.decide.belief import Belief
+from prefkin.decide.policy import Policy, greedy_policy, safest_policy
 from prefkin.decide.session import ActiveSession, session_state
 from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.execution.blas import in_one_order
@@ -100,6 +101,11 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         """M̃_u = (λ/κ) I + Σ z zᵀ over the neighbourhood's rows, shape (d, d); computed when asked for."""
         rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
         return information_matrix(rows, ridge=ridge, kappa=kappa)
+
+    @in_one_order
+    def belief(self, user: Hashable) -> Belief:
+        """θ_u and, as its covariance, the inverse of `information(user)`: what policies and questions are made from."""
+        return Belief.from_information(self.theta_[self.position(user)], self.information(user))
 
     @in_one_order
     def decision_function(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
@@ -195,7 +201,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         if pessimism == 0:
             return greedy_policy(candidates, theta, w)
         beta = pessimism * self.width(user)
-        return best_policy(candidates, theta, self.information(user), beta=beta, reference=w, scope=scope)
+        return safest_policy(candidates, self.belief(user), beta=beta, reference=w, scope=scope)
 
     def session(
         self,

@@ -2,7 +2,7 @@
 
 A *grouping* says who is pooled with whom; pooling is the same for all of them. An *estimator* returns estimates of its
 own making. Both see a `Study`, never the truth; the few that may see it say so in their name ("true", "hindsight").
-Query rules are those of `prefkin.decide.queries`; a *talker* joins a start, a rule and a way to listen (see `trial`).
+Query rules are those of `prefkin.decide.rules`; a *talker* joins a start, a rule and a way to listen (see `trial`).
 """
 
 from __future__ import annotations

@@ -408,7 +408,7 @@ def planned_questions(quick: bool, repeats: int) -> Iterator[Figure]:
 
         seconds, peak, session = repeated(ours, repeats if pool < 50_000 else 1)
         half = len(known.y) + rounds // 2
-        rows = Rows(*(part[:half] for part in session._rows))
+        rows = Rows(*(part[:half] for part in session.listener.rows))
 
         def naive(rows: Rows = rows, differences: FloatArray = differences, d: int = d) -> None:
             information = RIDGE / KAPPA_UNIT_BALL * np.eye(d) + rows.Z.T @ rows.Z
@@ -429,7 +429,7 @@ def planned_questions(quick: bool, repeats: int) -> Iterator[Figure]:
                     f"the middle one of {rounds} rounds",
                 )
             ],
-            relative_gradient(session._rows, session.theta),
+            relative_gradient(session.listener.rows, session.theta),
         )
 
 

@@ -24,7 +24,9 @@ from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows
-from prefkin.decide.queries import Known, LeastCovered, Pairs, Question
+from prefkin.decide.belief import Belief
+from prefkin.decide.rules.coverage import LeastCovered
+from prefkin.decide.rules.pairs import Pairs, Question
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidParameter, SessionError
 from prefkin.inference.information import information_matrix
@@ -123,7 +125,7 @@ class _SessionListener(_Listener):
             theta = self.session.preference
         if self.talker.listens != "posterior":
             return theta, lambda Z: expit(Z @ theta)
-        covariance = np.linalg.inv(self.session.information)
+        covariance = self.session.belief.covariance
         return theta, lambda Z: expit(Z @ theta / np.sqrt(1.0 + np.pi / 8.0 * np.einsum("ij,ij->i", Z @ covariance, Z)))
 
 
@@ -163,17 +165,17 @@ class _OnePassListener(_Listener):
 
     def __init__(self, study: Study, user: int, pool: Pool) -> None:
         own = study.rows.of(user)
-        self.known_rows = own
         self.listener = OnePass(study.rows.dim, **constants(study))
         self.listener.hear_all(own.Z, own.y)
         information = information_matrix(own, ridge=study.ridge, kappa=KAPPA_UNIT_BALL)
-        self.rule = LeastCovered(pool.candidates, information, np.random.default_rng(0))
+        self.start = Belief.from_information(self.listener.theta, information)
+        self.rule = LeastCovered(pool.candidates, self.start, np.random.default_rng(0))
         self.closed = Pairs()
 
     def question(self, pool: Pool) -> None:
         """Until somebody knows an answer."""
         while True:
-            found = self.rule.pick(self.closed, Known(self.known_rows, self.listener.theta, np.zeros((0, 0))))
+            found = self.rule.pick(self.closed, lambda: self.start)
             if found is None:
                 raise SessionError("all pairs have been asked")
             self.closed.add(found)

@@ -176,8 +176,7 @@ def test_what_is_promised_beforehand_is_not_less_than_what_holds_afterwards(seed
     axes = np.linalg.eigh(model.information(0))[1].T
     session = model.session(0, Candidates([[e / 2, -e / 2] for e in axes]), repeat=True)
     for question in session.plan(n):
-        session._note(question, True)
-    session._offline -= n  # count the questions without refitting
+        session.tell(question, True)
     bound = active_bound(model, session)
     assert bound.n_answers == n
     assert bound.least_after >= bound.least_before + bound.guaranteed_gain - 1e-9

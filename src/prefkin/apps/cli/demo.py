@@ -14,7 +14,7 @@ from prefkin.apps.cli.console import out, table, working, write_folder
 from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.synthetic import DEMO_FEATURES, DEMO_TASTES, Population, demo_population
-from prefkin.decide.queries import Question
+from prefkin.decide.rules.pairs import Question
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import NoEdgeWarning
 from prefkin.evaluate.metrics import (

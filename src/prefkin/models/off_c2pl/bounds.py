@@ -14,7 +14,7 @@ from scipy.linalg import eigvalsh
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
-from prefkin.decide.policy import inverse_norm
+from prefkin.decide.belief import Belief
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidParameter
 from prefkin.inference.information import confidence_width
@@ -161,8 +161,9 @@ def offline_bound(
     else:
         w = np.zeros(d) if reference is None else np.asarray(reference, dtype=np.float64)
         mean = model.policy(user, candidates, reference=w).mean
-        span = float(inverse_norm((mean - w)[None], M)[0])
-        widest = np.maximum.reduceat(inverse_norm(candidates.features - w, M), candidates.starts[:-1])
+        belief = Belief.from_information(model.theta_[model.position(user)], M)
+        span = float(belief.norm((mean - w)[None])[0])
+        widest = np.maximum.reduceat(belief.norm(candidates.features - w), candidates.starts[:-1])
         best_span = float(candidates.weights @ widest)
     rate = None
     if isinstance(model.coverage, ItemRegularity):

@@ -25,6 +25,7 @@ from prefkin.data.candidates import Candidates
 from prefkin.data.folds import by_content, only
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.storage import label_from_json, label_to_json
+from prefkin.decide.belief import Belief
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
 from prefkin.execution.blas import in_one_order
@@ -213,8 +214,12 @@ class PrefKin(PreferenceModel):
     @in_one_order
     def information(self, user: Hashable) -> FloatArray:
         """Posterior precision of a user's preference, the inverse of `covariance`, shape (d, d)."""
-        inverse = np.linalg.inv(self.covariance(user))
-        return (inverse + inverse.T) / 2.0
+        return self.belief(user).information
+
+    @in_one_order
+    def belief(self, user: Hashable) -> Belief:
+        """The posterior of a user's preference: what policies and questions are made from."""
+        return Belief.from_covariance(self.theta_[self.position(user)], self.covariance(user))
 
     def width(self, user: Hashable) -> float:
         """The normal quantile of `level`: a policy's value is below its reward with that probability."""
@@ -397,20 +402,10 @@ class PrefKin(PreferenceModel):
         random_state: Any = None,
     ) -> ActiveSession:
         """Questions for `user`, starting from the posterior; by default the pair whose answer tells most about it."""
-        u = self.position(user)
+        belief = self.belief(user)
         refuse_other_candidates(candidates)
-        nothing = Rows(np.empty((0, self._users.dim)), np.empty(0), np.empty(0))
-        return ActiveSession(
-            nothing,
-            candidates,
-            theta=self.theta_[u],
-            ridge=1.0,
-            kappa=0.25,
-            rule=rule,
-            repeat=repeat,
-            rng=generator(random_state),
-            user=user,
-            prior=self.information(user),
+        return ActiveSession.from_belief(
+            belief, candidates, rule=rule, repeat=repeat, rng=generator(random_state), user=user
         )
 
     @in_one_order

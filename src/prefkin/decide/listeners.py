@@ -1,0 +1,212 @@
+"""Two ways to listen to one user's answers.
+
+| listener   | before the first answer       | the estimate after each answer         | recommends by             |
+|------------|-------------------------------|----------------------------------------|---------------------------|
+| Likelihood | the neighbours' rows, a ridge | regularised maximum likelihood         | θ̄, an average of estimates |
+| Posterior  | a belief N(μ, C)              | mode of the posterior under that prior | the mode                  |
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky, eigvalsh, solve_triangular
+
+from prefkin.data.arrays import FloatArray
+from prefkin.data.rows import Rows
+from prefkin.decide.belief import Belief
+from prefkin.decide.refit import Metric, RunningEstimate
+from prefkin.inference.information import information_matrix
+from prefkin.inference.spectrum import gram
+
+__all__ = ["Likelihood", "Listener", "Posterior"]
+
+
+class Listener(ABC):
+    """What a session needs of the one who listens."""
+
+    _estimate: RunningEstimate
+
+    def __init__(self, offline: Rows, theta: FloatArray, *, ridge: float, kappa: float) -> None:
+        self.offline, self.ridge, self.kappa = offline, ridge, kappa  # what a saved session is recognised by
+        self.theta = np.array(theta, dtype=np.float64)  # the estimate from all that was heard
+        self.trail = np.zeros_like(self.theta)  # Σ_n θ̃ⁿ
+        self._belief: Belief | None = None
+
+    # -- what the two decide -----------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def start(self) -> Belief:
+        """What query rules start from."""
+
+    @property
+    @abstractmethod
+    def preference(self) -> FloatArray:
+        """What to recommend by."""
+
+    @property
+    @abstractmethod
+    def information(self) -> tuple[FloatArray, FloatArray]:
+        """The information matrix before the first answer, and now."""
+
+    @abstractmethod
+    def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
+        """A row as the running estimate knows it, and its offset."""
+
+    @abstractmethod
+    def _leave(self, point: FloatArray) -> FloatArray:
+        """θ of what the running estimate has found."""
+
+    @abstractmethod
+    def _believe(self) -> Belief: ...
+
+    # -- what they have in common ------------------------------------------------------------------------------------
+
+    def hear(self, z: FloatArray, y: float) -> None:
+        """Take the answer about difference `z`, 1 when the first action was preferred; all of it or nothing."""
+        row, offset = self._enter(z)
+        self._estimate.hear(row, y, offset)
+        self.theta = self._leave(self._estimate.theta)
+        self.trail, self._belief = self.trail + self.theta, None
+
+    @property
+    def n_answers(self) -> int:
+        """Answers heard so far."""
+        return self._estimate.n - len(self.offline.y)
+
+    @property
+    def belief(self) -> Belief:
+        """N(theta, H⁻¹), H the Hessian of all that is known."""
+        if self._belief is None:
+            self._belief = self._believe()
+        return self._belief
+
+    def state(self) -> dict[str, Any]:
+        """All that the answers do not tell, as plain JSON values."""
+        metric = self._estimate.metric
+        return {
+            "theta": self.theta.tolist(),
+            "trail": self.trail.tolist(),
+            "point": self._estimate.theta.tolist(),
+            "metric": {"rows": metric.rows, "theta": metric.theta.tolist(), "wasted": metric.wasted},
+        }
+
+    def restore(self, Z: FloatArray, y: FloatArray, state: dict[str, Any]) -> None:
+        """Go back to a state, given the answers up to there; point and metric are newer than the rest of the format."""
+        theta, trail = self._vector(state, "theta"), self._vector(state, "trail")
+        n = self._estimate.n + len(y)
+        if "metric" in state:
+            point, about = self._vector(state, "point"), state["metric"]
+            metric = Metric(int(about["rows"]), self._vector(about, "theta"), int(about["wasted"]))
+            if not self._estimate.n <= metric.rows <= n:
+                raise ValueError("metric does not fit")
+        else:
+            point = self._point(theta)
+            metric = Metric(n, point, 0)
+        for z, answer in zip(Z, y.tolist(), strict=True):
+            row, offset = self._enter(z)
+            self._estimate.add(row, answer, offset)
+        self._estimate.move(point, metric)
+        self.theta, self.trail, self._belief = theta, trail, None
+
+    def _point(self, theta: FloatArray) -> FloatArray:
+        """The inverse of `_leave`."""
+        return theta
+
+    def _vector(self, state: dict[str, Any], name: str) -> FloatArray:
+        values = np.array(state[name], dtype=np.float64)
+        if values.shape != self.theta.shape or not np.isfinite(values).all():
+            raise ValueError(f"{name} does not fit")
+        return values
+
+
+class Likelihood(Listener):
+    """Algorithm 2: neighbours' rows and answers alike, by regularised maximum likelihood  [paper: theta_n]."""
+
+    def __init__(self, rows: Rows, theta: FloatArray, *, ridge: float, kappa: float) -> None:
+        super().__init__(rows, theta, ridge=ridge, kappa=kappa)
+        self._estimate = RunningEstimate(rows, self.theta, ridge=ridge)
+        self._M = information_matrix(rows, ridge=ridge, kappa=kappa)
+
+    @property
+    def rows(self) -> Rows:
+        """The neighbours' rows and the answers."""
+        return self._estimate.rows
+
+    @property
+    def start(self) -> Belief:
+        """M̃: how well the rows cover each direction, whatever was answered."""
+        return Belief.from_information(self.theta, self._M)
+
+    @property
+    def information(self) -> tuple[FloatArray, FloatArray]:
+        """M̃ and M̃ᴺ."""
+        answers = self.rows.Z[len(self.offline.y) :]
+        return self._M, self._M + answers.T @ answers
+
+    @property
+    def preference(self) -> FloatArray:
+        """θ̄: the last estimate weighted by d·λ_min(M̃ᴺ), every estimate on the way by 1  [paper: theta_bar]."""
+        if self.n_answers == 0:
+            return self.theta.copy()
+        weight = len(self.theta) * float(eigvalsh(self.information[1], subset_by_index=[0, 0])[0])
+        return (weight * self.theta + self.trail) / (weight + self.n_answers)
+
+    def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
+        return z, 0.0
+
+    def _leave(self, point: FloatArray) -> FloatArray:
+        return point
+
+    def _believe(self) -> Belief:
+        hessian = gram(self.rows._replace(weights=self._estimate.curvature()))
+        hessian[np.diag_indices_from(hessian)] += self.ridge
+        return Belief.from_information(self.theta, hessian)
+
+
+class Posterior(Listener):
+    """The mode under a prior N(μ, C), which forgets nothing, so that there is nothing to average.
+
+    With C = root rootᵀ and θ = μ + root u, the prior is a ridge of 1 on u, a row is rootᵀz, and zᵀμ its offset.
+    """
+
+    def __init__(self, prior: Belief) -> None:
+        nothing = Rows(np.empty((0, len(prior.mean))), np.empty(0), np.empty(0))
+        super().__init__(nothing, prior.mean, ridge=1.0, kappa=0.25)
+        self._prior = prior
+        self._estimate = RunningEstimate(nothing, np.zeros_like(self.theta), ridge=1.0)
+
+    @property
+    def start(self) -> Belief:
+        """The prior."""
+        return self._prior
+
+    @property
+    def information(self) -> tuple[FloatArray, FloatArray]:
+        """Precision of the prior, and of the posterior now."""
+        return self._prior.information, self.belief.information
+
+    @property
+    def preference(self) -> FloatArray:
+        """The mode."""
+        return self.theta.copy()
+
+    def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
+        return z @ self._prior.root, float(z @ self._prior.mean)
+
+    def _leave(self, point: FloatArray) -> FloatArray:
+        return self._prior.mean + self._prior.root @ point
+
+    def _point(self, theta: FloatArray) -> FloatArray:
+        return np.linalg.lstsq(self._prior.root, theta - self._prior.mean)[0].astype(np.float64)
+
+    def _believe(self) -> Belief:
+        if self.n_answers == 0:
+            return self._prior
+        hessian = gram(self._estimate.rows._replace(weights=self._estimate.curvature()))
+        hessian[np.diag_indices_from(hessian)] += 1.0
+        factor = cholesky(hessian, lower=True)
+        return Belief(self.theta, solve_triangular(factor, self._prior.root.T, lower=True).T)
