@@ -1,11 +1,11 @@
 """The program as a person meets it: what it prints, what it writes, how it refuses."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import prefkin
+from prefkin.apps.cli.commands import COMMANDS
 from prefkin.evaluate.compare import METHODS
 from tests.conftest import draw_answers
 
@@ -209,19 +210,59 @@ def test_dropped_rows_are_reported(tmp_path):
     )
 
 
-def test_an_interrupt_leaves_nothing_behind(tmp_path, rng):
-    Z, y, users = draw_answers(rng, sizes=[1500] * 60, dim=60)
-    np.savez(tmp_path / "big.npz", users=users, y=y, Z=Z)
-    running = subprocess.Popen(
-        [*PROGRAM, "fit", "big.npz", "--out", "kin"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
-    time.sleep(4)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
-    assert running.returncode == 130
+SIGNALLING = """
+import sys, time
+from prefkin.apps.cli import interrupts, program
+
+moment = sys.argv.pop(1)
+check = interrupts.check
+def begun():
+    interrupts.check = check
+    print("begun", flush=True)
+    time.sleep(100)
+interrupts.check = begun                        # called at the first sign of progress
+
+class Library:
+    def find_spec(self, name, path=None, target=None):
+        if name == moment:
+            print("begun", flush=True)
+            try:
+                time.sleep(100)
+            except KeyboardInterrupt:           # as libraries do
+                raise ImportError from None
+sys.meta_path.insert(0, Library())
+program.main()
+"""
+
+
+@pytest.mark.parametrize("moment", ["typer", "rich", "numpy", "polars", "sklearn", "matplotlib", "at work"])
+def test_an_interrupt_is_one_line_and_leaves_nothing_behind(folder, tmp_path, moment):
+    command = [sys.executable, "-c", SIGNALLING, moment, "fit", str(folder / "votes.csv"), "--out", "kin"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline() == "begun\n"
+        running.send_signal(signal.SIGINT)
+        said = running.stderr.read()
     assert said == "prefkin: interrupted; nothing was written\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["big.npz"]
+    assert running.returncode == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], []])
+def test_nothing_heavy_is_imported_before_a_command_runs(args):
+    code = "import sys, atexit; atexit.register(lambda: print(*sys.modules)); from prefkin.apps.cli.program import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
+    assert done.returncode == 0
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "prefkin" in loaded
+    assert not loaded & {"numpy", "scipy", "sklearn", "polars", "narwhals", "numba", "matplotlib"}
+
+
+def test_the_help_lists_every_command_by_its_own_first_line():
+    shown = prefkin_says("--help", cwd=Path.cwd()).stdout
+    for name, line in COMMANDS.items():
+        assert name in shown
+        command = getattr(import_module(f"prefkin.apps.cli.{name}"), name)
+        assert command.__doc__.splitlines()[0] == line
 
 
 def test_the_version_is_told():

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 import prefkin.reproduce.speed
-from prefkin.apps.cli.program import app
+from prefkin.apps.cli.commands import app
 from prefkin.errors import InvalidParameter
 from prefkin.inference import compiled
 from prefkin.reproduce.speed import GROWTH, Figure, Growth, Peer, peak_memory, run, table

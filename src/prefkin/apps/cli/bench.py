@@ -18,7 +18,7 @@ def bench(
     out_dir: Path = typer.Option(Path("bench"), "--out", help="Folder for the table and the picture."),
     quick: bool = typer.Option(False, "--quick", help="Small sizes, about a minute."),
 ) -> None:
-    """How fast each stage is, against its peers in the same run: CPU time on one thread, peak memory, growth."""
+    """How fast each public call is, against what one would write instead, in one run."""
     chosen = list(stages or NAMES)
     if unknown := [stage for stage in chosen if stage not in NAMES]:
         raise InvalidParameter(f"unknown stage {unknown[0]!r}; give some of {', '.join(NAMES)}")

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from prefkin.apps.cli import interrupts
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.storage import write_atomically
 from prefkin.data.tables import read_comparisons
@@ -23,10 +24,6 @@ from prefkin.models.reports import counted
 # markup is off: what users typed may hold brackets; our own words ask for it with markup=True or style=
 out = Console(highlight=False, soft_wrap=True, markup=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-
-
-class Stopped(SystemExit):
-    """Ctrl-C after which what was finished is kept; the command has said so itself."""
 
 
 @contextmanager
@@ -41,6 +38,7 @@ def working() -> Iterator[None]:
         tasks: dict[str, Any] = {}
 
         def show(label: str, done: int, total: int) -> None:
+            interrupts.check()
             if label not in tasks:
                 tasks[label] = progress.add_task(label, total=total)
             progress.update(tasks[label], completed=done, total=total)
@@ -106,5 +104,12 @@ def write_folder(folder: Path, contents: dict[str, bytes]) -> None:
     for name in contents:
         if (folder / name).is_dir():
             raise InvalidParameter(f"--out {folder}: {name} is a folder there; remove it or give another folder")
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
+    with interrupts.not_now():
+        for name, content in contents.items():
+            write_atomically(folder / name, content)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one finished file as a whole."""
+    with interrupts.not_now():
+        write_atomically(path, content)

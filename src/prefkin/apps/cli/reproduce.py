@@ -10,7 +10,8 @@ import polars as pl
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from prefkin.apps.cli.console import Stopped, err, out
+from prefkin.apps.cli.console import err, out
+from prefkin.apps.cli.interrupts import INTERRUPTED, Stopped
 from prefkin.data.storage import write_atomically
 from prefkin.errors import InvalidParameter
 from prefkin.reproduce.figures import panels
@@ -89,7 +90,7 @@ def _finish(plan: Plan, folder: Path, processes: int) -> pl.DataFrame:
         except KeyboardInterrupt:
             kept = len({t.key for t in trials} & set(store.finished()))
             err.print(f"prefkin: interrupted; {kept} of {len(trials)} trials are kept, and the same command goes on")
-            raise Stopped(130) from None
+            raise Stopped(INTERRUPTED) from None
     return as_frame(trials, store.finished())
 
 
