@@ -56,7 +56,7 @@ class Candidates:
             x = int(np.searchsorted(self.starts, bad[0], side="right")) - 1
             raise InvalidCandidates(
                 f"the features of context {x}, action {bad[0] - self.starts[x]} (counted from 0) are not finite "
-                f"or beyond 1e100 ({bad.size} such actions); mend or leave them out"
+                f"or beyond 1e75 ({bad.size} such actions); mend or leave them out"
             )
         self.weights = _probabilities(weights, len(sizes))
         self.contexts = np.arange(len(sizes)) if contexts is None else label_array(contexts, "contexts")

@@ -13,6 +13,7 @@ from prefkin.errors import InvalidComparisons
 
 __all__ = [
     "LARGEST_FEATURE",
+    "SMALLEST_FEATURE",
     "answer_array",
     "any_in_row",
     "distinct_labels",
@@ -22,9 +23,11 @@ __all__ = [
     "missing_labels",
     "number_array",
     "refuse_bad_rows",
+    "refuse_vanishing",
 ]
 
-LARGEST_FEATURE = 1e100  # squares and sums of squares must not overflow
+LARGEST_FEATURE = 1e75  # fourth powers and sums of them must not overflow
+SMALLEST_FEATURE = 1e-75  # nor vanish: the largest feature is beyond this
 ROWS_AT_ONCE = 2**16
 
 
@@ -77,13 +80,22 @@ def refuse_bad_rows(
         ),
         (any_in_row(Z, np.isnan), "a feature is missing (NaN) in {row}", drop_missing),
         (any_in_row(Z, np.isinf), "a feature is infinite (inf) in {row}", "clip or remove it"),
-        (any_in_row(Z, _too_large), "a feature is beyond 1e100 in {row}", "scale the features down"),
+        (any_in_row(Z, _too_large), "a feature is beyond 1e75 in {row}", "scale the features down"),
     )
     for bad, message, remedy in faults:
         if (at := np.flatnonzero(bad & keep)).size:
             row = f"row {at[0]} (counted from 0)"
             more = f"; {at.size} such rows" if at.size > 1 else ""
             raise InvalidComparisons(f"{message.format(row=row, value=answers[at[0]])}{more}; {remedy}")
+
+
+def refuse_vanishing(Z: FloatArray) -> None:
+    """Features in units so large that their squares are 0; features that are 0 everywhere are another matter."""
+    largest = max(float(Z.max()), -float(Z.min()))
+    if 0.0 < largest < SMALLEST_FEATURE:
+        raise InvalidComparisons(
+            f"no feature differs by more than {largest:.0e}, where squares vanish; scale the features up"
+        )
 
 
 def feature_matrix(values: ArrayLike, name: str) -> FloatArray:

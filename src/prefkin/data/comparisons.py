@@ -23,6 +23,7 @@ from prefkin.data.checks import (
     missing_labels,
     number_array,
     refuse_bad_rows,
+    refuse_vanishing,
 )
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons
@@ -155,6 +156,7 @@ class Comparisons:
             Z, answers, owners, scale = Z[keep], answers[keep], owners[keep], scale[keep]
             where = None if where is None else where[keep]
             first, second = (None if side is None else side[keep] for side in (first, second))
+        refuse_vanishing(Z)
         if not scale.any():
             raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
         names = None if feature_names is None else tuple(str(name) for name in feature_names)

@@ -16,7 +16,6 @@ from prefkin.errors import InvalidParameter
 from prefkin.evaluate.metrics import HeldOut, Reliability
 from prefkin.models.base import PreferenceModel
 from prefkin.models.coverage import feature_name
-from prefkin.models.prefkin.estimator import PrefKin
 
 __all__ = [
     "as_png",
@@ -73,7 +72,8 @@ def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
     axes = _plane(model)
     place, own = model.theta_ @ axes, model.own_theta_ @ axes
     group, sure = _groups(model)
-    few, kin = len(place) <= MOST_NAMES, model if isinstance(model, PrefKin) else None
+    few = len(place) <= MOST_NAMES
+    kin: Any = model if hasattr(model, "covariance") else None  # knows how sure it is of each user
     if kin is None:
         _draw_links(ax, model, place)
     elif few:
@@ -125,9 +125,10 @@ def _plane(model: PreferenceModel) -> FloatArray:
 def _groups(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
     """A group for each user, −1 for who stands alone, and how sure that is; groups are numbered by size."""
     n_users = len(model.users_)
-    if isinstance(model, PrefKin):
-        group, sure = np.argmax(model.membership_, axis=1), model.membership_.max(axis=1)
-        group = np.where(group == model.membership_.shape[1] - 1, -1, group)
+    membership = getattr(model, "membership_", None)
+    if membership is not None:
+        group, sure = np.argmax(membership, axis=1), membership.max(axis=1)
+        group = np.where(group == membership.shape[1] - 1, -1, group)
     else:
         pairs = np.array([(u, v) for u in range(n_users) for v in model.members(u).tolist()])
         links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n_users, n_users))
@@ -139,7 +140,7 @@ def _groups(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
     return np.where(group < 0, -1, np.argsort(order)[np.maximum(group, 0)]), sure
 
 
-def _typical(model: PrefKin, users: IntArray) -> int:
+def _typical(model: Any, users: IntArray) -> int:
     """The user with the median uncertainty among some of a group."""
     some = users[np.unique(np.linspace(0, len(users) - 1, min(len(users), 9)).astype(int))]
     doubt = [np.trace(model.covariance(model.users_.tolist()[u])) for u in some]
@@ -147,7 +148,7 @@ def _typical(model: PrefKin, users: IntArray) -> int:
 
 
 def _draw_ellipse(
-    ax: Any, model: PrefKin, user: int, point: FloatArray, axes: FloatArray, colour: str, alpha: float
+    ax: Any, model: Any, user: int, point: FloatArray, axes: FloatArray, colour: str, alpha: float
 ) -> None:
     from matplotlib.patches import Ellipse
 

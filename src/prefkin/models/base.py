@@ -251,6 +251,10 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             answers, classes = two_answers(y, type(self).__name__)
             weights = None
             if sample_weight is not None:
+                if np.size(sample_weight) and not np.any(sample_weight):
+                    raise InvalidComparisons(
+                        "all sample weights are zero, so nothing was compared; give some row a weight above 0"
+                    )
                 weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
             owners = np.zeros(len(features), dtype=np.intp) if users is None else users
             data = Comparisons.from_arrays(features, answers, owners, weights=weights)

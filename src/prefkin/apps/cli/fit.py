@@ -114,9 +114,8 @@ def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
     """The fit in plain numbers, one entry per user."""
     members = [model.neighbours(user).tolist() for user in model.users_.tolist()]
     found = model.summary()
-    about = (
-        {} if isinstance(model, PrefKin) else {"gamma": [str(g) for g in model.gamma_], "ridge": float(model.ridge_)}
-    )
+    gamma = getattr(model, "gamma_", None)
+    about = {} if gamma is None else {"gamma": [str(g) for g in gamma], "ridge": float(model.ridge_)}
     return {
         "method": type(model).__name__,
         "structure": found.structure,
@@ -154,7 +153,7 @@ def print_summary(model: OffC2PL | PrefKin, facts: dict[str, Any]) -> None:
     out.print(first, style="bold")
     for line in rest:
         out.print(line)
-    if facts["structure"] == "unrelated" or (isinstance(model, PrefKin) and model.structure_ != "groups"):
+    if facts["structure"] == "unrelated" or getattr(model, "structure_", "groups") != "groups":
         return
     grid = table("neighbourhood", "used by", "comparisons", "own", "moved", title="\nlargest neighbourhoods")
     for names, owners in sorted(groups.items(), key=lambda entry: -len(entry[0]))[:8]:

@@ -13,7 +13,6 @@ from prefkin.data.storage import write_atomically
 from prefkin.data.tables import read_candidates
 from prefkin.decide.policy import inverse_norm
 from prefkin.models.files import load
-from prefkin.models.prefkin.estimator import PrefKin
 
 
 def rank(
@@ -33,7 +32,7 @@ def rank(
     model = load(folder)
     label = find_user(model.users_.tolist(), user)
     cands = read_candidates(candidates, column_map(mapping))
-    caution = pessimism if pessimism is not None else float(isinstance(model, PrefKin))
+    caution = pessimism if pessimism is not None else float(hasattr(model, "covariance"))
     policy = model.policy(label, cands, pessimism=caution, scope=scope)
     reward = cands.features @ model.theta_[model.position(label)]
     unsure = inverse_norm(cands.features, model.information(label))
