@@ -198,6 +198,24 @@ def test_bad_input_is_one_line_exit_two_and_nothing_written(folder, args, messag
     assert sorted(folder.rglob("*")) == before
 
 
+def test_features_are_named_by_their_columns(tmp_path):
+    rng = np.random.default_rng(3)
+    votes = {name: rng.standard_normal(40).round(3) for name in ("tone", "price")}
+    votes |= {"user": np.repeat(["ann", "bo"], 20), "y": (votes["tone"] > 0).astype(int)}
+    pl.DataFrame(votes).write_csv(tmp_path / "v.csv")
+    action = {"context": ["x", "x"], "action": ["a", "b"], "price": [0.0, 0.0], "tone": [-1.0, 1.0]}
+    pl.DataFrame(action).write_csv(tmp_path / "c.csv")
+    done = prefkin_says(
+        "fit", "v.csv", "--features", "tone,price", "--out", "kin", "--gamma", "0", "--no-pictures", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert prefkin.load(tmp_path / "kin").feature_names_ == ("tone", "price")
+    ask = ("rank", "kin", "--user", "bo", "--candidates", "c.csv", "--features")
+    assert prefkin_says(*ask, "tone, price", cwd=tmp_path).stdout.splitlines()[1].split()[:2] == ["x", "b"]
+    refused = prefkin_says(*ask, "price,tone", cwd=tmp_path)
+    assert refused.stderr == "prefkin: --features must be in the order in which the model was fitted: tone,price\n"
+
+
 def test_dropped_rows_are_reported(tmp_path):
     (tmp_path / "v.csv").write_text("user,y,z0\na,1,1\na,0.5,1\nb,0,2\nb,,2\n")
     done = prefkin_says("audit", "v.csv", "--drop", "ties", "--drop", "missing", cwd=tmp_path)

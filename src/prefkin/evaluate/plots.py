@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from prefkin.models.coverage import feature_name
 
 __all__ = [
     "as_png",
+    "can_draw",
     "plot_coverage",
     "plot_eigenvalues",
     "plot_estimates",
@@ -34,6 +36,11 @@ MOST_FEATURES = 20
 MOST_NAMES = 60
 MOST_IN_LEGEND = 10
 MOST_LINES = 5000
+
+
+def can_draw() -> bool:
+    """Is matplotlib installed?"""
+    return find_spec("matplotlib") is not None
 
 
 def _axes(ax: Any, size: tuple[float, float]) -> Any:

@@ -61,13 +61,22 @@ def column_map(pairs: list[str]) -> dict[str, str]:
     return mapping
 
 
+def listed(text: str | None) -> tuple[str, ...] | None:
+    """`--features tone,length` as names."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
 def comparisons_from(
-    file: Path, mapping: list[str], items: Path | None, drop: list[str], names: str | None = None
+    file: Path,
+    mapping: list[str],
+    features: str | None,
+    items: Path | None,
+    drop: list[str],
+    names: str | None = None,
 ) -> Comparisons:
     """Read a comparisons file, name its features, and say what was left out."""
-    data = read_comparisons(file, column_map(mapping), items=items, drop=tuple(drop))
-    if names is not None:
-        given = tuple(name.strip() for name in names.split(","))
+    data = read_comparisons(file, column_map(mapping), features=listed(features), items=items, drop=tuple(drop))
+    if (given := listed(names)) is not None:
         if len(given) != data.dim:
             raise InvalidParameter(f"--names gives {len(given)} names for {data.dim} features; give one for each")
         data = replace(data, feature_names=given)

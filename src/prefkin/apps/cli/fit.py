@@ -17,6 +17,15 @@ from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import Comparison, compare
+from prefkin.evaluate.plots import (
+    as_png,
+    can_draw,
+    plot_coverage,
+    plot_eigenvalues,
+    plot_estimates,
+    plot_reliability,
+    plot_users,
+)
 from prefkin.models.files import MODEL_FILE
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
@@ -30,9 +39,10 @@ def fit(
     file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
     out_dir: Path = typer.Option(..., "--out", help="Folder for the model, the summary and the pictures."),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
+    features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
     items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
     drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
-    names: str | None = typer.Option(None, help="Names of the features, separated by commas."),
+    names: str | None = typer.Option(None, help="Names for features that have none in the file, separated by commas."),
     gamma: str | None = typer.Option(
         None, help="Use the paper's algorithm with this threshold: a number, under, over, or auto."
     ),
@@ -71,7 +81,7 @@ def fit(
             distance=distance,
             coverage="measured" if regularity is None else _regularity(regularity),
         )
-    data = comparisons_from(file, mapping, items, drop, names)
+    data = comparisons_from(file, mapping, features, items, drop, names)
     with working():
         result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit
         model.fit(data)
@@ -181,20 +191,9 @@ def logged_pairs(data: Comparisons) -> Candidates:
 
 
 def _pictures(model: OffC2PL | PrefKin, data: Comparisons, result: Comparison | None) -> dict[str, bytes]:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
+    if not can_draw():
         err.print("note: no pictures, matplotlib is not installed (pip install 'prefkin[plots]')")
         return {}
-    from prefkin.evaluate.plots import (
-        as_png,
-        plot_coverage,
-        plot_eigenvalues,
-        plot_estimates,
-        plot_reliability,
-        plot_users,
-    )
-
     moved = np.linalg.norm(model.theta_ - model.own_theta_, axis=1)
     u = int(np.argmax(moved)) if moved.any() else int(np.argmax(model.radius_))
     user = model.users_.tolist()[u]
