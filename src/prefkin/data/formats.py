@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,7 @@ def holds_vectors(column: Any) -> bool:
     return isinstance(first, list | tuple | np.ndarray) and not (len(first) and isinstance(first[0], dict))
 
 
-def as_csv(columns: Mapping[str, Sequence[Any]]) -> bytes:
+def as_csv(columns: Mapping[str, Iterable[Any]]) -> bytes:
     """Columns as the bytes of a CSV file.
 
     >>> as_csv({"user": ["ann"], "y": [1]})

@@ -24,7 +24,6 @@ __all__ = [
     "plot_coverage",
     "plot_eigenvalues",
     "plot_estimates",
-    "plot_growth",
     "plot_held_out",
     "plot_reliability",
     "plot_users",
@@ -258,15 +257,4 @@ def plot_held_out(results: Mapping[str, HeldOut], ax: Any = None) -> Any:
     ax.annotate("guessing ", (np.log(2), height[0] + 0.34), color=OWN, fontsize=8, ha="right")
     ax.set_yticks(height, list(results))
     ax.set(xlabel="log-loss on comparisons not seen before (lower is better)")
-    return ax
-
-
-def plot_growth(curves: Sequence[tuple[str, Sequence[float], Sequence[float], float]], ax: Any = None) -> Any:
-    """CPU seconds over sizes on logarithmic axes; each curve is a name, sizes, seconds and its exponent."""
-    ax = _axes(ax, (7.0, 5.0))
-    for name, sizes, seconds, exponent in curves:
-        ax.loglog(sizes, seconds, "o-", label=f"{name}: exponent {exponent:.2f}")
-    ax.set_xlabel("size")
-    ax.set_ylabel("CPU seconds")
-    ax.legend(fontsize=8, frameon=False)
     return ax
