@@ -2,6 +2,6 @@
 
 executor  work on many items, each computed by one thread alone
 blas      one BLAS thread, so that sums have one order
-memory    how much the process has held
 progress  telling whoever wants to know
+usage     memory and CPU time, where the system tells
 """

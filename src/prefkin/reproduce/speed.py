@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import CDLL
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from prefkin.data.storage import write_atomically
 from prefkin.errors import PrefkinWarning
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.progress import reporting
+from prefkin.execution.usage import children_seconds
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL
 
 __all__ = ["STAGES", "Instead", "Row", "run", "table"]
@@ -109,21 +111,21 @@ def measured(
     """The call and what one would write instead, in turns; memory is that of the last time, when code is loaded."""
     mine: list[tuple[float, Any]] = []
     theirs: list[float] = []
-    peak, begun, ended = float("nan"), dict[str, float](), dict[str, float]()
+    peak, spent, last = float("nan"), Counter[str](), 0.0
 
-    def hear(label: str, _done: int, _total: int) -> None:
-        begun.setdefault(label, time.process_time())
-        ended[label] = time.process_time()
+    def hear(label: str, done: int, _total: int) -> None:
+        nonlocal last
+        now = time.process_time()
+        spent[label] += now - last if done else 0.0  # type: ignore[assignment]
+        last = now
 
     with reporting(hear):
         for _ in range(repeats):
-            begun.clear()
+            spent.clear()
             peak = peak_memory(lambda: mine.append(cpu(ours)))
             if instead is not None:
                 theirs.append(instead.seconds())
-    spent = {label: ended[label] - begun[label] for label in begun}
-    total = mine[-1][0]
-    stages = ", ".join(f"{label} {seconds:.2g}" for label, seconds in spent.items() if seconds > 0.05 * total)
+    stages = ", ".join(f"{label} {part:.2g}" for label, part in spent.most_common() if part > 0.05 * mine[-1][0])
     name, part = (instead.name, instead.part) if instead else ("", "")
     return Row(call, size, [one for one, _ in mine], peak, name, theirs, part, check(mine[-1][1]), stages)
 
@@ -131,14 +133,13 @@ def measured(
 def process(*arguments: str, env: Mapping[str, str] | None = None, cwd: str | None = None) -> float:
     """CPU seconds of Python in a process of its own."""
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
-    begun = os.times()
+    begun = children_seconds()
     done = subprocess.run(
         [sys.executable, *arguments], cwd=cwd, env=surroundings, stdout=subprocess.DEVNULL, check=False
     )
     if done.returncode:
         raise RuntimeError(f"python {' '.join(arguments)[:100]} ended with {done.returncode}")
-    ended = os.times()
-    return ended.children_user + ended.children_system - begun.children_user - begun.children_system
+    return children_seconds() - begun
 
 
 def started(call: str, size: str, ours: list[str], instead: str, theirs: str, cwd: str | None = None) -> Row:

@@ -24,7 +24,7 @@ from prefkin.decide.policy import best_policy
 from prefkin.errors import InvalidParameter, PrefkinWarning
 from prefkin.evaluate.metrics import pair_precision_recall
 from prefkin.execution.blas import in_one_order
-from prefkin.execution.memory import peak_memory_gb
+from prefkin.execution.usage import peak_memory_gb
 from prefkin.inference.information import confidence_width
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL
 from prefkin.reproduce.contracts import Estimate, Method, Study, Truth, method, seed_of
