@@ -1,3 +1,8 @@
+import contextlib
+import io
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -7,6 +12,26 @@ settings.register_profile(
     "prefkin", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("prefkin")
+
+
+def prefkin_says(*args, cwd):
+    """The program, in this process: a second instead of three for imports. It is started for real where that matters."""
+    from prefkin.apps.cli.commands import run
+
+    out, err = io.StringIO(), io.StringIO()
+    command = ["prefkin", *map(str, args)]
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", command)
+        try:
+            code = run()
+        except SystemExit as done:
+            code = done.code
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

@@ -104,12 +104,17 @@ def table(*headings: str, title: str | None = None) -> Table:
     return grid
 
 
-def write_folder(folder: Path, contents: dict[str, bytes]) -> None:
-    """Write finished files, each as a whole."""
+def check_folder(folder: Path) -> None:
+    """Can there be such a folder? Asked before the work, not after it."""
     if not folder.name and folder != Path("/"):
         raise InvalidParameter("--out needs the name of a folder")
     if folder.exists() and not folder.is_dir():
         raise InvalidParameter(f"--out {folder}: there is a file of that name; give a folder")
+
+
+def write_folder(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write finished files, each as a whole."""
+    check_folder(folder)
     for name in contents:
         if (folder / name).is_dir():
             raise InvalidParameter(f"--out {folder}: {name} is a folder there; remove it or give another folder")

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from scipy.special import expit
 
-from prefkin.apps.cli.console import out, table, working, write_folder
+from prefkin.apps.cli.console import check_folder, out, table, working, write_folder
 from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.formats import as_csv
@@ -48,6 +48,7 @@ def demo(
     seed: int = typer.Option(0, help="Another seed, another population.", min=0),
 ) -> None:
     """The main job on built-in data, in seconds, with pictures."""
+    check_folder(out_dir)
     people, stories = demo_population(np.random.default_rng(seed))
     _title("1. Many people, few answers each")
     out.print(

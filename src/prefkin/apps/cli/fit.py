@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from scipy.linalg import eigvalsh
 
-from prefkin.apps.cli.console import comparisons_from, err, out, table, working, write_folder
+from prefkin.apps.cli.console import check_folder, comparisons_from, err, out, table, working, write_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.errors import InvalidParameter
@@ -62,6 +62,7 @@ def fit(
     pictures: bool = typer.Option(True, help="Draw pictures (needs matplotlib)."),
 ) -> None:
     """Fit, print a summary, save the model and pictures."""
+    check_folder(out_dir)
     model: OffC2PL | PrefKin
     if gamma is None:
         constants = (alpha, ridge, kappa, delta, radius, distance)
