@@ -2,6 +2,7 @@ import contextlib
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,14 @@ settings.register_profile(
     "prefkin", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("prefkin")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what takes most of a second or more; the list is of names, so that it is short and in one place."""
+    slow = set((Path(__file__).parent / "slow.txt").read_text().split())
+    for item in items:
+        if getattr(item, "originalname", item.name).removeprefix("test_") in slow:
+            item.add_marker(pytest.mark.slow)
 
 
 def prefkin_says(*args, cwd):

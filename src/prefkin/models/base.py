@@ -251,7 +251,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             answers, classes = two_answers(y, type(self).__name__)
             weights = None
             if sample_weight is not None:
-                if np.size(sample_weight) and not np.any(sample_weight):
+                if (counts := np.asarray(sample_weight)).size and not counts.any():
                     raise InvalidComparisons(
                         "all sample weights are zero, so nothing was compared; give some row a weight above 0"
                     )

@@ -227,7 +227,7 @@ def alone(quick: bool) -> Iterator[Row]:
             lambda: OffC2PL(gamma=0.0, n_jobs=1).fit(Z, y, users=users),
             own_loop(Z, y, n),
             lambda model: own_checked(model, Z, y, n, some_of(n_users, 20 if d < 200 else 4)),
-            repeats=3,
+            repeats=1 if quick else 3,
         )
 
     small, large = (
@@ -294,11 +294,17 @@ def kin(quick: bool) -> Iterator[Row]:
             lambda model: str(model.summary()).splitlines()[0].partition(": ")[2],
         )
         stories = Candidates(np.random.default_rng(0).standard_normal((50, 4, d)))
-        yield measured("PrefKin: explain", size, lambda: model.explain(0, 1), repeats=3)
-        yield measured("PrefKin: policy", f"{size}, 50 contexts", lambda: model.policy(0, stories), repeats=3)
+        yield measured("PrefKin: explain", size, lambda: model.explain(0, 1), repeats=1 if quick else 3)
+        yield measured(
+            "PrefKin: policy", f"{size}, 50 contexts", lambda: model.policy(0, stories), repeats=1 if quick else 3
+        )
         alone = Instead("scikit-learn on the new rows alone", [(lambda: by_sklearn(Z[:15], y[:15]), 1.0)])
         yield measured(
-            "PrefKin: fold_in", f"{size}, 15 answers", lambda: model.fold_in(Z[:15], y[:15]), alone, repeats=3
+            "PrefKin: fold_in",
+            f"{size}, 15 answers",
+            lambda: model.fold_in(Z[:15], y[:15]),
+            alone,
+            repeats=1 if quick else 3,
         )
 
     for size in [(60, 100, 16)] if quick else [(1000, 200, 32), (40, 1000, 768)]:
@@ -335,10 +341,10 @@ def predicted(quick: bool) -> Iterator[Row]:
 
         name = f"{type(model).__name__}: predict_proba"
         simple = Instead("numpy, the user's estimate looked up", [(looked_up, 1.0)])
-        yield measured(name, f"100 times one row; {n_users:,} users", one_by_one, simple, repeats=3)
+        yield measured(name, f"100 times one row; {n_users:,} users", one_by_one, simple, repeats=1 if quick else 3)
         loop = Instead("loop over users", [(over_users, 1.0)])
         size = f"{n_rows:,} rows of {n_users:,} users"
-        yield measured(name, size, lambda: model.predict_proba(new, users=who), loop, off, repeats=3)
+        yield measured(name, size, lambda: model.predict_proba(new, users=who), loop, off, repeats=1 if quick else 3)
 
     for model in (OffC2PL(gamma=0.0, n_jobs=1), PrefKin(n_jobs=1, random_state=0)):
         yield from rows(model.fit(Z, y, users=users))
@@ -398,12 +404,14 @@ def files(quick: bool) -> Iterator[Row]:
 
         size = f"{len(Z):,} rows, d={d}"
         by_hand = Instead("polars + numpy, unchecked", [(stacked, 1.0)])
-        yield measured("read_comparisons", f"{size}, Parquet", lambda: read_comparisons(votes), by_hand, repeats=3)
+        yield measured(
+            "read_comparisons", f"{size}, Parquet", lambda: read_comparisons(votes), by_hand, repeats=1 if quick else 3
+        )
         bare = {"Z": Z, "y": y, "users": users, "theta": model.theta_}
         saved = Instead("numpy.savez", [(lambda: np.savez(plain, **bare), 1.0)])  # type: ignore[arg-type]
-        yield measured("model.save", size, lambda: model.save(kept), saved, repeats=3)
+        yield measured("model.save", size, lambda: model.save(kept), saved, repeats=1 if quick else 3)
         loaded = Instead("numpy.load", [(lambda: dict(np.load(plain)), 1.0)])
-        yield measured("prefkin.load", size, lambda: load(kept), loaded, repeats=3)
+        yield measured("prefkin.load", size, lambda: load(kept), loaded, repeats=1 if quick else 3)
 
 
 FIRST = """
