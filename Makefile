@@ -1,18 +1,24 @@
 # make demo   the main job on built-in data, with pictures in demo/
 # make test   lint, types, layers, unit and property tests, doctests, README and docs examples
+# make quick  the tests that take no time, in half a minute
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNS := .venv/.runs
 READY := .venv/.ready
 
-.PHONY: demo test lint clean
+TESTS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+.PHONY: demo test quick lint clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
 
 test: $(READY) lint
-	$(BIN)/pytest
+	$(TESTS)
+
+quick: $(READY)
+	$(TESTS) -m 'not slow'
 
 lint: $(READY)
 	$(BIN)/ruff check .

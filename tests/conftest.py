@@ -1,4 +1,9 @@
+import contextlib
+import io
+import subprocess
+import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +16,34 @@ settings.register_profile(
     "prefkin", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("prefkin")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what takes most of a second or more; the list is of names, so that it is short and in one place."""
+    slow = set((Path(__file__).parent / "slow.txt").read_text().split())
+    for item in items:
+        if getattr(item, "originalname", item.name).removeprefix("test_") in slow:
+            item.add_marker(pytest.mark.slow)
+
+
+def prefkin_says(*args, cwd):
+    """The program, in this process: a second instead of three for imports. It is started for real where that matters."""
+    from prefkin.apps.cli.commands import run
+
+    out, err = io.StringIO(), io.StringIO()
+    command = ["prefkin", *map(str, args)]
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", command)
+        try:
+            code = run()
+        except SystemExit as done:
+            code = done.code
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

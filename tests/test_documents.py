@@ -3,14 +3,13 @@
 import ast
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import prefkin
+from tests.conftest import prefkin_says
 
 ROOT = Path(__file__).parent.parent
 
@@ -51,7 +50,7 @@ def test_the_commands_shown_run(page, tmp_path):
     for command in commands:
         program, *args = shlex.split(command)
         assert program == "prefkin"
-        done = subprocess.run([sys.executable, "-m", "prefkin", *args], cwd=tmp_path, capture_output=True, text=True)
+        done = prefkin_says(*args, cwd=tmp_path)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert done.stdout
 

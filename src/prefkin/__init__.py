@@ -14,10 +14,14 @@ apps       the command line
 Names below are imported when they are first used, so that `import prefkin` is quick.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # as typing's, without importing it
 if TYPE_CHECKING:
+    from typing import Any
+
     from prefkin.data.candidates import Candidates
     from prefkin.data.comparisons import Comparisons
     from prefkin.data.tables import read_candidates, read_comparisons

@@ -1,11 +1,11 @@
 """The program as a person meets it: what it prints, what it writes, how it refuses."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +13,9 @@ import polars as pl
 import pytest
 
 import prefkin
+from prefkin.apps.cli.commands import COMMANDS
 from prefkin.evaluate.compare import METHODS
-from tests.conftest import draw_answers
-
-PROGRAM = [sys.executable, "-m", "prefkin"]
-
-
-def prefkin_says(*args, cwd):
-    return subprocess.run([*PROGRAM, *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=120)
+from tests.conftest import draw_answers, prefkin_says
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +92,9 @@ def test_fit_takes_the_papers_parameters(folder):
 
 
 def test_fit_compares_methods_when_asked(folder):
-    done = prefkin_says("fit", "votes.csv", "--out", "cmp", "--compare", "--names", "salt, fat,acid", cwd=folder)
+    few = pl.read_csv(folder / "votes.csv").group_by("user", maintain_order=True).head(25).head(200)
+    few.write_csv(folder / "few.csv")
+    done = prefkin_says("fit", "few.csv", "--out", "cmp", "--compare", "--names", "salt, fat,acid", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "held-out answers" in done.stdout
     assert "kept their promise" in done.stdout
@@ -105,7 +102,7 @@ def test_fit_compares_methods_when_asked(folder):
     assert prefkin.load(folder / "cmp").feature_names_ == ("salt", "fat", "acid")
     everything = json.loads((folder / "cmp" / "summary.json").read_text())
     assert everything["feature_names"] == ["salt", "fat", "acid"]
-    assert sum(everything["reliability"]["counts"]) == 960
+    assert sum(everything["reliability"]["counts"]) == 200
     facts = everything["comparison"]
     assert {entry["method"] for entry in facts} == set(METHODS)
     best = min(facts, key=lambda entry: entry["log_loss"])["method"]
@@ -197,6 +194,24 @@ def test_bad_input_is_one_line_exit_two_and_nothing_written(folder, args, messag
     assert sorted(folder.rglob("*")) == before
 
 
+def test_features_are_named_by_their_columns(tmp_path):
+    rng = np.random.default_rng(3)
+    votes = {name: rng.standard_normal(40).round(3) for name in ("tone", "price")}
+    votes |= {"user": np.repeat(["ann", "bo"], 20), "y": (votes["tone"] > 0).astype(int)}
+    pl.DataFrame(votes).write_csv(tmp_path / "v.csv")
+    action = {"context": ["x", "x"], "action": ["a", "b"], "price": [0.0, 0.0], "tone": [-1.0, 1.0]}
+    pl.DataFrame(action).write_csv(tmp_path / "c.csv")
+    done = prefkin_says(
+        "fit", "v.csv", "--features", "tone,price", "--out", "kin", "--gamma", "0", "--no-pictures", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert prefkin.load(tmp_path / "kin").feature_names_ == ("tone", "price")
+    ask = ("rank", "kin", "--user", "bo", "--candidates", "c.csv", "--features")
+    assert prefkin_says(*ask, "tone, price", cwd=tmp_path).stdout.splitlines()[1].split()[:2] == ["x", "b"]
+    refused = prefkin_says(*ask, "price,tone", cwd=tmp_path)
+    assert refused.stderr == "prefkin: --features must be in the order in which the model was fitted: tone,price\n"
+
+
 def test_dropped_rows_are_reported(tmp_path):
     (tmp_path / "v.csv").write_text("user,y,z0\na,1,1\na,0.5,1\nb,0,2\nb,,2\n")
     done = prefkin_says("audit", "v.csv", "--drop", "ties", "--drop", "missing", cwd=tmp_path)
@@ -209,23 +224,69 @@ def test_dropped_rows_are_reported(tmp_path):
     )
 
 
-def test_an_interrupt_leaves_nothing_behind(tmp_path, rng):
-    Z, y, users = draw_answers(rng, sizes=[1500] * 60, dim=60)
-    np.savez(tmp_path / "big.npz", users=users, y=y, Z=Z)
-    running = subprocess.Popen(
-        [*PROGRAM, "fit", "big.npz", "--out", "kin"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
-    time.sleep(4)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
-    assert running.returncode == 130
+SIGNALLING = """
+import sys, time
+from prefkin.apps.cli import interrupts, program
+
+moment = sys.argv.pop(1)
+check = interrupts.check
+def begun():
+    interrupts.check = check
+    print("begun", flush=True)
+    time.sleep(100)
+interrupts.check = begun                        # called at the first sign of progress
+
+class Library:
+    def find_spec(self, name, path=None, target=None):
+        if name == moment:
+            print("begun", flush=True)
+            try:
+                time.sleep(100)
+            except KeyboardInterrupt:           # as libraries do
+                raise ImportError from None
+sys.meta_path.insert(0, Library())
+program.main()
+"""
+
+
+@pytest.mark.parametrize("moment", ["typer", "rich", "numpy", "polars", "sklearn", "matplotlib", "at work"])
+def test_an_interrupt_is_one_line_and_leaves_nothing_behind(folder, tmp_path, moment):
+    command = [sys.executable, "-c", SIGNALLING, moment, "fit", str(folder / "votes.csv"), "--out", "kin"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline() == "begun\n"
+        running.send_signal(signal.SIGINT)
+        said = running.stderr.read()
     assert said == "prefkin: interrupted; nothing was written\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["big.npz"]
+    assert running.returncode == 130
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_the_version_is_told():
-    assert prefkin_says("--version", cwd=Path.cwd()).stdout == f"prefkin {prefkin.__version__}\n"
+@pytest.mark.parametrize("args", [["--help"], ["--version"], []])
+def test_nothing_heavy_is_imported_before_a_command_runs(args):
+    code = "import sys, atexit; atexit.register(lambda: print(*sys.modules)); from prefkin.apps.cli.program import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
+    assert done.returncode == 0
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "prefkin" in loaded
+    assert not loaded & {"numpy", "scipy", "sklearn", "polars", "narwhals", "numba", "matplotlib"}
+
+
+def test_the_help_lists_every_command_by_its_own_first_line():
+    shown = prefkin_says("--help", cwd=Path.cwd()).stdout
+    for name, line in COMMANDS.items():
+        assert name in shown
+        command = getattr(import_module(f"prefkin.apps.cli.{name}"), name)
+        assert command.__doc__.splitlines()[0] == line
+
+
+def test_the_program_can_be_started(folder):
+    def say(*args):
+        return subprocess.run([sys.executable, "-m", "prefkin", *args], cwd=folder, capture_output=True, text=True)
+
+    assert say("--version").stdout == f"prefkin {prefkin.__version__}\n"
+    assert say("audit", "votes.csv").stdout == prefkin_says("audit", "votes.csv", cwd=folder).stdout
+    refused = say("audit", "none.csv")
+    assert (refused.returncode, refused.stderr) == (2, "prefkin: none.csv: no such file\n")
 
 
 def test_names_that_look_like_markup_are_printed_as_they_are(tmp_path):

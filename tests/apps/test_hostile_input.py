@@ -9,10 +9,20 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy.special import expit
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from threadpoolctl import threadpool_info
 
-from prefkin import Candidates, Comparisons, ItemRegularity, OffC2PL, Question, read_candidates, read_comparisons
+from prefkin import (
+    Candidates,
+    Comparisons,
+    ItemRegularity,
+    OffC2PL,
+    PrefKin,
+    Question,
+    read_candidates,
+    read_comparisons,
+)
 from prefkin.decide.policy import best_policy
 from prefkin.errors import InvalidCandidates, InvalidComparisons, InvalidParameter, InvalidTable, SessionError
 from prefkin.evaluate.metrics import held_out
@@ -64,7 +74,7 @@ def test_infinite_on_both_sides_is_infinite_not_missing():
 def test_numbers_that_are_no_real_numbers_are_refused():
     with pytest.raises(InvalidComparisons, match="complex"):
         Comparisons.from_arrays(np.array([[1j]]), [1], ["a"])
-    with pytest.raises(InvalidComparisons, match="beyond 1e100"):
+    with pytest.raises(InvalidComparisons, match="beyond 1e75"):
         Comparisons.from_arrays([[1e160]], [1], ["a"])
     with pytest.raises(InvalidCandidates, match="features must be numbers"):
         Candidates(np.array([[["a"]]]))
@@ -73,6 +83,25 @@ def test_numbers_that_are_no_real_numbers_are_refused():
     with pytest.raises(InvalidParameter, match="lambda_a must be a number above 0"):
         ItemRegularity(np.inf, 1.0, 1)
     assert Candidates([[[1.0]], [[1.0]]], weights=[1e308, 1e308]).weights.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("model", [PrefKin(), OffC2PL(0.0), OffC2PL("auto", ridge="auto", distance="information")])
+@pytest.mark.parametrize("scale", [1e-150, 1e-74, 1e74, 1e150])
+def test_units_beyond_all_measure_work_or_are_refused_in_a_line(rng, model, scale):
+    Z, y, users = draw_answers(rng)
+    if 1e-75 < scale < 1e75:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert np.isfinite(clone(model).fit(scale * Z, y, users=users).theta_).all()
+        return
+    with pytest.raises(InvalidComparisons, match="scale the features (up|down)"):
+        clone(model).fit(scale * Z, y, users=users)
+
+
+def test_weights_that_are_all_zero_are_refused_in_our_words(rng):
+    Z, y, users = draw_answers(rng)
+    with pytest.raises(InvalidComparisons, match="give some row a weight above 0"):
+        OffC2PL(0.0).fit(Z, y, users=users, sample_weight=np.zeros(len(y)))
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6, 1e9, 1e12])

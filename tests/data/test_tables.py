@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import prefkin
+from prefkin.data.formats import FORMATS
 from prefkin.data.storage import label_from_json, label_to_json, write_atomically
 from prefkin.data.tables import read_candidates, read_comparisons
 from prefkin.errors import InvalidComparisons, InvalidTable, PrefkinError
@@ -79,6 +80,51 @@ def test_both_sides_context_and_weight_are_read():
 def test_columns_can_be_mapped_and_feature_prefixes_too():
     frame = wide.rename({"user": "rater", "y": "won", "z0": "diff_0", "z1": "diff_1"})
     same(read_comparisons(frame, {"user": "rater", "y": "won", "z": "diff_"}))
+
+
+def test_features_may_have_names_of_their_own(tmp_path):
+    frame = wide.rename({"z0": "tone", "z1": "price"}).with_columns(length=pl.lit(3))
+    for source in (frame, frame.to_pandas(), write(frame, tmp_path / "votes.csv"), write(frame, tmp_path / "v.jsonl")):
+        data = read_comparisons(source, features=["tone", "price"])
+        same(data)
+        assert data.feature_names == ("tone", "price")
+    assert read_comparisons(frame, features=["price"]).Z.tolist() == Z[:, 1:].tolist()
+
+
+def test_both_sides_items_and_candidates_may_have_features_of_their_own_names():
+    sides = {"first_tone": [1.0, 2], "second_tone": [0.5, 1]}
+    data = read_comparisons(pl.DataFrame({"user": ["a", "b"], "y": [1, 0], **sides}), features=["tone"])
+    assert (data.Z.tolist(), data.feature_names) == ([[0.5], [1.0]], ("tone",))
+    won = {"user": ["a"], "best_tone": [1.0], "loser_tone": [3.0]}
+    assert read_comparisons(pl.DataFrame(won), {"winner": "best"}, features=["tone"]).Z.tolist() == [[2.0]]
+    named = pl.DataFrame({"item": ["p", "q"], "tone": [1.0, 0.0], "price": [0.0, 2.0]})
+    votes = pl.DataFrame({"user": ["a"], "winner": ["p"], "loser": ["q"]})
+    data = read_comparisons(votes, items=named, features=["price", "tone"])
+    assert (data.Z.tolist(), data.feature_names) == ([[2.0, -1.0]], ("price", "tone"))
+    cands = read_candidates(
+        named.rename({"item": "action"}).with_columns(context=pl.lit("x")), features=["price", "tone"]
+    )
+    assert (cands.features.tolist(), cands.feature_names) == ([[0.0, 1.0], [2.0, 0.0]], ("price", "tone"))
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (["tone", "weight of it"], "feature 'weight of it' is not among the columns; the table has: user, y, tone"),
+        (["tone", "tone"], "feature 'tone' is named twice"),
+        ("tone", "features must be a list of column names; got the single text 'tone'"),
+        (["none"], "lacks the features"),
+    ],
+)
+def test_named_features_that_are_not_there_are_refused(features, message):
+    with pytest.raises(InvalidTable, match=message):
+        read_comparisons(wide.rename({"z0": "tone", "z1": "price"}), features=features)
+
+
+def test_a_new_format_is_one_entry(tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS, ".tsv", lambda path, _: {name: wide[name].to_numpy() for name in wide.columns})
+    (tmp_path / "votes.tsv").write_text("anything")
+    same(read_comparisons(tmp_path / "votes.tsv"))
 
 
 def test_winner_loser_rows_get_sides_by_features_not_by_who_won():

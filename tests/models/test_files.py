@@ -44,6 +44,16 @@ def test_labels_keep_their_type(users, tmp_path):
     assert [type(label) for label in labels] == [type(x) for x in np.asarray(users, dtype=object)[[0, 1]].tolist()]
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_features_come_back_in_the_precision_they_were_fitted_in(kind, tmp_path, rng):
+    Z, y, users = draw_answers(rng)
+    model = OffC2PL(0.0).fit(Z.astype(np.float32).astype(kind), y, users=users)  # float64 is narrowed on disk, too
+    model.save(tmp_path / "kin")
+    again = prefkin.load(tmp_path / "kin")
+    assert again._users.rows.Z.dtype == model._users.rows.Z.dtype == kind
+    assert np.array_equal(again._users.rows.Z, model._users.rows.Z)
+
+
 def test_item_regularity_and_class_names_survive(tmp_path):
     model = OffC2PL(0.0, coverage=ItemRegularity(0.5, 0.1, 2)).fit(np.eye(2), ["no", "yes"])
     model.save(tmp_path / "kin")

@@ -177,8 +177,9 @@ def test_every_model_has_a_coverage_map_and_the_papers_is_the_inverse_of_m(reade
     own = prior * np.linalg.inv(prior * np.eye(6) + rows.T @ rows)
     worst = paper.coverage_map("Ada").directions[0]
     assert worst.own_doubt == pytest.approx(np.sqrt(worst.vector @ own @ worst.vector))
+    few = readers.data.take(np.arange(0, len(readers.data), 8))
     for make in (per_user, pooled, mixture_em):
-        assert make().fit(readers.data).coverage_map("Ada").feature_names[0] == "short"
+        assert make().fit(few).coverage_map("Ada").feature_names[0] == "short"
 
 
 def test_directions_nobody_touched_are_named_one_by_one(rng):

@@ -1,13 +1,13 @@
 """`prefkin reproduce` as a person meets it."""
 
-import os
 import signal
 import subprocess
+import sys
 import time
 
 import polars as pl
 
-from tests.apps.test_cli import PROGRAM, prefkin_says
+from tests.conftest import prefkin_says
 
 
 def test_it_writes_rows_figures_and_a_report_and_goes_on_where_it_was(tmp_path):
@@ -36,7 +36,7 @@ def test_it_writes_rows_figures_and_a_report_and_goes_on_where_it_was(tmp_path):
     assert pl.read_parquet(tmp_path / "here" / f"{stem}.parquet")["run"].unique().to_list() == [0, 1]
 
 
-def test_what_it_cannot_run_is_one_line(tmp_path):
+def test_what_it_cannot_run_is_one_line(tmp_path, monkeypatch):
     for args, message in (
         (("exp5",), "EXPERIMENT must be one of exp1, exp2, exp3, exp4 or all; got 'exp5'"),
         (("exp1", "--data", "moon"), "--data must be one of synthetic, tldr, ukp, jester, semi; got 'moon'"),
@@ -44,17 +44,29 @@ def test_what_it_cannot_run_is_one_line(tmp_path):
         done = prefkin_says("reproduce", *args, cwd=tmp_path)
         assert done.returncode == 2
         assert done.stderr == f"prefkin: {message}\n"
-    nowhere = {**os.environ, "PREFKIN_DATA": str(tmp_path)}
+    monkeypatch.setenv("PREFKIN_DATA", str(tmp_path))
     for data in ("tldr", "ukp", "jester"):
-        command = [*PROGRAM, "reproduce", "exp1", "--quick", "--data", data, "--processes", "1"]
-        done = subprocess.run(command, cwd=tmp_path, env=nowhere, capture_output=True, text=True, timeout=60)
+        done = prefkin_says("reproduce", "exp1", "--quick", "--data", data, "--processes", "1", cwd=tmp_path)
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1
         assert "PREFKIN_DATA" in done.stderr
 
 
 def test_an_interrupt_keeps_what_is_finished(tmp_path):
-    command = [*PROGRAM, "reproduce", "exp4", "--quick", "--runs", "50", "--processes", "1", "--out", "here"]
+    command = [
+        sys.executable,
+        "-m",
+        "prefkin",
+        "reproduce",
+        "exp4",
+        "--quick",
+        "--runs",
+        "50",
+        "--processes",
+        "1",
+        "--out",
+        "here",
+    ]
     running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     kept = tmp_path / "here" / "exp4_synthetic_quick.trials.jsonl"
     waited = time.monotonic() + 60

@@ -1,20 +1,34 @@
-import re
+"""The rows of `prefkin bench` on small sizes: every call is made, what is compared reaches the same tolerance."""
+
+import time
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import prefkin.reproduce.speed
-from prefkin.apps.cli.program import app
+from prefkin.apps.cli.commands import app
 from prefkin.errors import InvalidParameter
-from prefkin.inference import compiled
-from prefkin.reproduce.speed import GROWTH, Figure, Growth, Peer, peak_memory, run, table
+from prefkin.reproduce import speed
+from prefkin.reproduce.speed import STAGES, Instead, Row, by_sklearn, draw, measured, peak_memory, run, table
 
 
-def test_the_table_gives_each_peer_its_ratio_with_its_range():
-    peer = Peer("a loop", [8.0, 12.0], "2 of 10", 1e-7)
-    text = table([Figure("own", "U=10", [1.0, 2.0], 3.0, [peer], 2e-7)], 0.5)
-    assert "| own | U=10 | 1.5 | 3 | a loop | 10 | 2 of 10 | 7 (6 to 8) | 2e-07, 1e-07 |" in text
+def test_the_table_gives_the_ratio_with_its_range():
+    row = Row("fit", "U=10", [1.0, 2.0], 3.0, "a loop", [8.0, 12.0], "2 of 10", "gradients 2e-07, 1e-07", "graph 0.4")
+    assert (
+        "| fit | U=10 | 1.5 | 3 | a loop | 10 | 2 of 10 | 7 (6 to 8) | gradients 2e-07, 1e-07 | graph 0.4 |"
+    ) in table([row])
+    assert table([Row("explain", "", [0.5])]).splitlines()[-1].split("|")[1:5] == [" explain ", "  ", " 0.5 ", "  "]
+
+
+def test_what_was_run_in_part_is_scaled():
+    def work(seconds=0.02):
+        until = time.process_time() + seconds
+        while time.process_time() < until:
+            pass
+
+    row = measured("sleep", "", work, Instead("ten times", [(work, 7.0), (work, 3.0)]), lambda _: "fine", repeats=3)
+    assert 5 < np.median(row.its_seconds) / np.median(row.seconds) < 20
+    assert (len(row.seconds), row.checked) == (3, "fine")
 
 
 def test_memory_is_what_the_process_grew_by():
@@ -22,31 +36,46 @@ def test_memory_is_what_the_process_grew_by():
     assert np.isnan(grown) or 100 < grown < 400
 
 
-def test_peers_that_are_compared_reach_the_same_tolerance():
-    rows = prefkin.reproduce.speed.draw_users(1, 60, 5, "ill", np.random.default_rng(0)).rows
-    for fit in prefkin.reproduce.speed.LOOPS.values():
-        assert prefkin.reproduce.speed.relative_gradient(rows, fit(rows)) <= 1.1e-6
+def test_the_loop_reaches_the_tolerance():
+    Z, y, _ = draw(1, 60, 5)
+    assert speed.relative_gradient(Z * np.logspace(0, -2, 5), y, by_sklearn(Z * np.logspace(0, -2, 5), y)) <= 1.1e-6
 
 
-def test_a_run_writes_table_and_picture(monkeypatch, tmp_path):
-    monkeypatch.setattr(prefkin.reproduce.speed, "growth", lambda quick: [Growth("users", [1, 2], [0.1, 0.2])])
-    before = compiled.WORTH_LOADING
-    text = run(["pooled", GROWTH], tmp_path, quick=True)
-    assert before == compiled.WORTH_LOADING
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"start"}))
+def test_every_stage_measures_and_checks_its_calls(stage, tmp_path):
+    text = run([stage], tmp_path, quick=True)
     assert (tmp_path / "performance.md").read_text() == text
-    assert (tmp_path / "growth.png").read_bytes()[:4] == b"\x89PNG"
-    assert re.search(r"\| users, 1 to 2 \| 1.00 \|", text)
+    lines = [line.split(" | ") for line in text.splitlines()[2:]]
+    assert lines
+    for line in lines:
+        assert len(line) == 10
+        assert float(line[2]) >= 0
+        if line[8].startswith("gradient"):
+            reached = [float(number) for number in line[8].partition(" ")[2].partition(";")[0].split(", ")]
+            assert max(reached) <= 1.1e-6
 
 
-def test_algorithm_1_on_many_users_is_measured(tmp_path):
-    text = run(["large"], tmp_path, quick=True)
-    assert "one user" in text
-    assert "everybody joined" in text
-    assert not (tmp_path / "growth.png").exists()
+def test_processes_are_compared_in_turns(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(
+        speed, "process", lambda *args, env=None, cwd=None: float(seen.append((args, env)) or len(seen))
+    )
+    text = run(["start"], tmp_path, quick=True)
+    first, again = (env for _, env in seen if env)
+    assert first == again
+    assert first["NUMBA_CACHE_DIR"]
+    for call in ("import prefkin", "prefkin --help", "prefkin fit", "after installation"):
+        assert call in text
+
+
+def test_a_process_of_its_own_is_timed():
+    assert 0.001 < speed.process("-c", "pass") < speed.process("-c", "sum(range(10**7))")
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        speed.process("-c", "raise SystemExit(3)")
 
 
 def test_an_unknown_stage_is_one_line():
     result = CliRunner().invoke(app, ["bench", "nothing"])
     assert isinstance(result.exception, InvalidParameter)
-    with pytest.raises(InvalidParameter, match="unknown stage 'nothing'; give some of machine, own,"):
+    with pytest.raises(InvalidParameter, match="unknown stage 'nothing'; give some of alone, joined,"):
         raise result.exception

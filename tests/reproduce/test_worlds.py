@@ -3,6 +3,8 @@
 import csv
 import gzip
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,6 +77,12 @@ def test_missing_files_are_named(read, tmp_path):
         read(tmp_path)
 
 
+def test_a_folder_that_was_not_named_is_asked_for(monkeypatch):
+    monkeypatch.delenv("PREFKIN_DATA", raising=False)
+    with pytest.raises(InvalidTable, match="set PREFKIN_DATA to their folder"):
+        data_folder()
+
+
 def test_contexts_of_a_split_are_whole(tmp_path, rng):
     tldr_files(tmp_path / "tldr", rng, workers=4, posts=20)
     world = pair_world(read_tldr(tmp_path), rng, dim=3, at_least=5, asked=2, offline=4)
@@ -131,8 +139,12 @@ def test_each_text_is_embedded_once(tmp_path):
     assert again.tolist() == [[1, 1], [3, 1], [1, 1]]
 
 
-@pytest.mark.skipif(not (data_folder() / "tldr").exists(), reason="no real data at $PREFKIN_DATA or ../shared/data")
-def test_the_real_files_read_as_documented():
+REAL = Path(os.environ.get("PREFKIN_DATA", Path(__file__).parents[3] / "shared/data"))
+
+
+@pytest.mark.skipif(not (REAL / "tldr").exists(), reason="no real data at $PREFKIN_DATA or ../shared/data")
+def test_the_real_files_read_as_documented(monkeypatch):
+    monkeypatch.setenv("PREFKIN_DATA", str(REAL))
     table = read_tldr(data_folder())
     assert isinstance(table, ItemPairs)
     assert table.embedding.shape[1] == 768

@@ -6,7 +6,8 @@ rows         comparisons sorted by user
 comparisons  `Comparisons`: who saw which pair and what they chose
 candidates   `Candidates`: the actions available in each context
 storage      files written as a whole or not at all; labels as JSON
-tables       files and frames in
+formats      files and frames as columns: Parquet, CSV, JSON lines, NPZ
+tables       columns under our names, checked: comparisons and candidates
 folds        which rows are held out, and which users are asked
 synthetic    people with known truth
 embedding    texts as features

@@ -26,6 +26,7 @@ class Candidates:
     ----------
     features : array (X, A, d), or a list of X arrays (A_x, d)
     weights : how often each context occurs (ρ_p up to scale); uniform unless given
+    feature_names : names of the d features, if they have any
     contexts, actions : labels to report by; positions unless given. `actions` has one entry per row, contexts in order.
 
     >>> cands = Candidates([[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [1.0, 1.0], [0.0, 3.0]]])
@@ -40,6 +41,7 @@ class Candidates:
     weights: FloatArray  # (X,) summing to 1
     contexts: LabelArray  # (X,)
     actions: LabelArray  # (rows,)
+    feature_names: tuple[str, ...] | None
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Candidates:
         *,
         contexts: ArrayLike | Sequence[Hashable] | None = None,
         actions: ArrayLike | Sequence[Hashable] | None = None,
+        feature_names: Sequence[str] | None = None,
     ) -> None:
         self.features, sizes = _flat(features)
         self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
@@ -56,8 +59,9 @@ class Candidates:
             x = int(np.searchsorted(self.starts, bad[0], side="right")) - 1
             raise InvalidCandidates(
                 f"the features of context {x}, action {bad[0] - self.starts[x]} (counted from 0) are not finite "
-                f"or beyond 1e100 ({bad.size} such actions); mend or leave them out"
+                f"or beyond 1e75 ({bad.size} such actions); mend or leave them out"
             )
+        self.feature_names = None if feature_names is None else tuple(map(str, feature_names))
         self.weights = _probabilities(weights, len(sizes))
         self.contexts = np.arange(len(sizes)) if contexts is None else label_array(contexts, "contexts")
         self.actions = (

@@ -13,19 +13,22 @@ from prefkin.errors import InvalidComparisons
 
 __all__ = [
     "LARGEST_FEATURE",
+    "SMALLEST_FEATURE",
     "answer_array",
     "any_in_row",
     "distinct_labels",
     "feature_matrix",
     "is_missing",
     "label_array",
+    "largest_entry",
     "missing_labels",
     "number_array",
     "refuse_bad_rows",
-    "usable",
+    "refuse_vanishing",
 ]
 
-LARGEST_FEATURE = 1e100  # squares and sums of squares must not overflow
+LARGEST_FEATURE = 1e75  # fourth powers and sums of them must not overflow
+SMALLEST_FEATURE = 1e-75  # nor vanish: the largest feature is beyond this
 ROWS_AT_ONCE = 2**16
 
 
@@ -37,10 +40,9 @@ def any_in_row(Z: FloatArray, test: Callable[[FloatArray], BoolArray]) -> BoolAr
     return found
 
 
-def usable(Z: FloatArray) -> bool:
-    """Is every feature a number within limits? One look at the extremes, which are NaN where one entry is."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return bool(Z.size == 0 or (float(Z.min()) >= -LARGEST_FEATURE and float(Z.max()) <= LARGEST_FEATURE))
+def largest_entry(Z: FloatArray) -> float:
+    """max |Z|, in one look; NaN where one entry is."""
+    return max(float(Z.max()), -float(Z.min())) if Z.size else 0.0
 
 
 def _too_large(Z: FloatArray) -> BoolArray:
@@ -55,6 +57,7 @@ def refuse_bad_rows(
     weights: FloatArray,
     contexts: LabelArray | None,
     keep: BoolArray,
+    largest: float,
 ) -> None:
     """Name the first offending row of the first kind of fault, and the remedy."""
     drop_missing = "drop such rows with drop='missing' (on the command line: --drop missing)"
@@ -83,17 +86,25 @@ def refuse_bad_rows(
             "mend it",
         ),
     )
-    if not usable(Z):
+    if not largest <= LARGEST_FEATURE:
         faults += (
             (any_in_row(Z, np.isnan), "a feature is missing (NaN) in {row}", drop_missing),
             (any_in_row(Z, np.isinf), "a feature is infinite (inf) in {row}", "clip or remove it"),
-            (any_in_row(Z, _too_large), "a feature is beyond 1e100 in {row}", "scale the features down"),
+            (any_in_row(Z, _too_large), "a feature is beyond 1e75 in {row}", "scale the features down"),
         )
     for bad, message, remedy in faults:
         if (at := np.flatnonzero(bad & keep)).size:
             row = f"row {at[0]} (counted from 0)"
             more = f"; {at.size} such rows" if at.size > 1 else ""
             raise InvalidComparisons(f"{message.format(row=row, value=answers[at[0]])}{more}; {remedy}")
+
+
+def refuse_vanishing(largest: float) -> None:
+    """Features in units so large that their squares are 0; features that are 0 everywhere are another matter."""
+    if 0.0 < largest < SMALLEST_FEATURE:
+        raise InvalidComparisons(
+            f"no feature differs by more than {largest:.0e}, where squares vanish; scale the features up"
+        )
 
 
 def feature_matrix(values: ArrayLike, name: str) -> FloatArray:

@@ -20,10 +20,11 @@ from prefkin.data.checks import (
     distinct_labels,
     feature_matrix,
     label_array,
+    largest_entry,
     missing_labels,
     number_array,
     refuse_bad_rows,
-    usable,
+    refuse_vanishing,
 )
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons
@@ -138,7 +139,8 @@ class Comparisons:
             )
 
         missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale)
-        if not usable(Z):
+        largest = largest_entry(Z)
+        if np.isnan(largest):
             missing |= any_in_row(Z, np.isnan)
         if where is not None:
             missing |= missing_labels(where)
@@ -149,7 +151,7 @@ class Comparisons:
             if reason in wanted:
                 keep &= ~rows
                 dropped[reason] = int(rows.sum())
-        refuse_bad_rows(Z, answers, owners, scale, where, keep)
+        refuse_bad_rows(Z, answers, owners, scale, where, keep, largest)
         if not keep.any():
             raise InvalidComparisons(
                 f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
@@ -158,6 +160,7 @@ class Comparisons:
             Z, answers, owners, scale = Z[keep], answers[keep], owners[keep], scale[keep]
             where = None if where is None else where[keep]
             first, second = (None if side is None else side[keep] for side in (first, second))
+        refuse_vanishing(largest if keep.all() else largest_entry(Z))
         if not scale.any():
             raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
         names = None if feature_names is None else tuple(str(name) for name in feature_names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,13 @@ from prefkin.errors import InvalidParameter
 from prefkin.evaluate.metrics import HeldOut, Reliability
 from prefkin.models.base import PreferenceModel
 from prefkin.models.coverage import feature_name
-from prefkin.models.prefkin.estimator import PrefKin
 
 __all__ = [
     "as_png",
+    "can_draw",
     "plot_coverage",
     "plot_eigenvalues",
     "plot_estimates",
-    "plot_growth",
     "plot_held_out",
     "plot_reliability",
     "plot_users",
@@ -35,6 +35,11 @@ MOST_FEATURES = 20
 MOST_NAMES = 60
 MOST_IN_LEGEND = 10
 MOST_LINES = 5000
+
+
+def can_draw() -> bool:
+    """Is matplotlib installed?"""
+    return find_spec("matplotlib") is not None
 
 
 def _axes(ax: Any, size: tuple[float, float]) -> Any:
@@ -73,7 +78,8 @@ def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
     axes = _plane(model)
     place, own = model.theta_ @ axes, model.own_theta_ @ axes
     group, sure = _groups(model)
-    few, kin = len(place) <= MOST_NAMES, model if isinstance(model, PrefKin) else None
+    few = len(place) <= MOST_NAMES
+    kin: Any = model if hasattr(model, "covariance") else None  # knows how sure it is of each user
     if kin is None:
         _draw_links(ax, model, place)
     elif few:
@@ -125,9 +131,10 @@ def _plane(model: PreferenceModel) -> FloatArray:
 def _groups(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
     """A group for each user, −1 for who stands alone, and how sure that is; groups are numbered by size."""
     n_users = len(model.users_)
-    if isinstance(model, PrefKin):
-        group, sure = np.argmax(model.membership_, axis=1), model.membership_.max(axis=1)
-        group = np.where(group == model.membership_.shape[1] - 1, -1, group)
+    membership = getattr(model, "membership_", None)
+    if membership is not None:
+        group, sure = np.argmax(membership, axis=1), membership.max(axis=1)
+        group = np.where(group == membership.shape[1] - 1, -1, group)
     else:
         pairs = np.array([(u, v) for u in range(n_users) for v in model.members(u).tolist()])
         links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n_users, n_users))
@@ -139,7 +146,7 @@ def _groups(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
     return np.where(group < 0, -1, np.argsort(order)[np.maximum(group, 0)]), sure
 
 
-def _typical(model: PrefKin, users: IntArray) -> int:
+def _typical(model: Any, users: IntArray) -> int:
     """The user with the median uncertainty among some of a group."""
     some = users[np.unique(np.linspace(0, len(users) - 1, min(len(users), 9)).astype(int))]
     doubt = [np.trace(model.covariance(model.users_.tolist()[u])) for u in some]
@@ -147,7 +154,7 @@ def _typical(model: PrefKin, users: IntArray) -> int:
 
 
 def _draw_ellipse(
-    ax: Any, model: PrefKin, user: int, point: FloatArray, axes: FloatArray, colour: str, alpha: float
+    ax: Any, model: Any, user: int, point: FloatArray, axes: FloatArray, colour: str, alpha: float
 ) -> None:
     from matplotlib.patches import Ellipse
 
@@ -250,15 +257,4 @@ def plot_held_out(results: Mapping[str, HeldOut], ax: Any = None) -> Any:
     ax.annotate("guessing ", (np.log(2), height[0] + 0.34), color=OWN, fontsize=8, ha="right")
     ax.set_yticks(height, list(results))
     ax.set(xlabel="log-loss on comparisons not seen before (lower is better)")
-    return ax
-
-
-def plot_growth(curves: Sequence[tuple[str, Sequence[float], Sequence[float], float]], ax: Any = None) -> Any:
-    """CPU seconds over sizes on logarithmic axes; each curve is a name, sizes, seconds and its exponent."""
-    ax = _axes(ax, (7.0, 5.0))
-    for name, sizes, seconds, exponent in curves:
-        ax.loglog(sizes, seconds, "o-", label=f"{name}: exponent {exponent:.2f}")
-    ax.set_xlabel("size")
-    ax.set_ylabel("CPU seconds")
-    ax.legend(fontsize=8, frameon=False)
     return ax

@@ -3,4 +3,5 @@
 executor  work on many items, each computed by one thread alone
 blas      one BLAS thread, so that sums have one order
 progress  telling whoever wants to know
+usage     memory and CPU time, where the system tells
 """

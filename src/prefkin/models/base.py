@@ -257,6 +257,10 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             answers, classes = two_answers(y, type(self).__name__)
             weights = None
             if sample_weight is not None:
+                if (counts := np.asarray(sample_weight)).size and not counts.any():
+                    raise InvalidComparisons(
+                        "all sample weights are zero, so nothing was compared; give some row a weight above 0"
+                    )
                 weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
             owners = np.zeros(len(features), dtype=np.intp) if users is None else users
             data = Comparisons.from_arrays(features, answers, owners, weights=weights)

@@ -38,6 +38,7 @@ def write_model_file(path: str | Path, kind: str, about: dict[str, Any], labels:
             "about": about,
             "labels": [label_to_json(label) for label in np.asarray(labels, dtype=object).tolist()],
             "labels_dtype": np.asarray(labels).dtype.str,
+            "narrowed": [name for name in tensors if tensors[name].dtype != arrays[name].dtype],
         }
     )
     metadata = {"prefkin": header, "digest": _digest(header, tensors)}
@@ -70,7 +71,8 @@ def read_model_file(path: str | Path) -> tuple[str, dict[str, Any], np.ndarray[A
     labels = np.empty(len(given), dtype=object)
     labels[:] = given
     dtype = np.dtype(header["labels_dtype"])
-    arrays = {name: _wide(tensor) for name, tensor in tensors.items()}
+    narrowed = header.get("narrowed", tensors)  # not said in older files: all of them
+    arrays = {name: _wide(tensor) if name in narrowed else tensor for name, tensor in tensors.items()}
     return header["kind"], header["about"], labels if dtype.kind == "O" else labels.astype(dtype), arrays
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import polars as pl
 
+from prefkin.data.storage import write_atomically
 from prefkin.reproduce.trial import NOT_COMPARED, Trial
 
-__all__ = ["Store", "as_frame"]
+__all__ = ["Store", "as_frame", "keep_frame"]
 
 
 class Store:
@@ -69,3 +71,10 @@ def as_frame(trials: list[Trial], finished: dict[str, list[dict[str, Any]]]) -> 
     names = [n for n in names if n not in NOT_COMPARED] + [n for n in NOT_COMPARED if n in names]
     kinds = {n: pl.String if n in TEXT else pl.Int64 if n in WHOLE else pl.Float64 for n in names}
     return pl.DataFrame({n: pl.Series(n, [row.get(n) for row in rows], dtype=kinds[n]) for n in names})
+
+
+def keep_frame(rows: pl.DataFrame, path: Path) -> None:
+    """Rows as a Parquet file, written as a whole."""
+    buffer = io.BytesIO()
+    rows.write_parquet(buffer)
+    write_atomically(path, buffer.getvalue())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from prefkin.decide.policy import best_policy
 from prefkin.errors import InvalidParameter, PrefkinWarning
 from prefkin.evaluate.metrics import pair_precision_recall
 from prefkin.execution.blas import in_one_order
+from prefkin.execution.usage import peak_memory_gb
 from prefkin.inference.information import confidence_width
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL
 from prefkin.reproduce.contracts import Estimate, Method, Study, Truth, method, seed_of
@@ -155,7 +155,7 @@ def _offline(trial: Trial, world: World, settings: Mapping[str, Any]) -> list[di
                 **judged,
                 "note": estimate.note,
                 "seconds": round(seconds + own_seconds, 4),
-                "memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 3),
+                "memory_gb": round(peak_memory_gb(), 3),
             }
         )
     return rows
@@ -267,7 +267,7 @@ def _active(trial: Trial, world: World, settings: Mapping[str, Any]) -> list[dic
                 mean = {name: float(np.mean([one[name] for one in found[stop]])) for name in found[stop][0]}
                 rows.append({"method": key, "asked": stop, **mean, "note": ""})
         rows[-1]["seconds"] = round(time.perf_counter() - begun, 4)
-        rows[-1]["memory_gb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 3)
+        rows[-1]["memory_gb"] = round(peak_memory_gb(), 3)
     return rows
 
 

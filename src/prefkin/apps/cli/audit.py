@@ -17,13 +17,14 @@ from prefkin.models.reports import counted
 def audit(
     file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
+    features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
     items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
     drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
-    names: str | None = typer.Option(None, help="Names of the features, separated by commas."),
+    names: str | None = typer.Option(None, help="Names for features that have none in the file, separated by commas."),
     as_json: bool = typer.Option(False, "--json", help="Print findings as JSON."),
 ) -> None:
     """What is wrong or thin in the data, before any fit."""
-    data = comparisons_from(file, mapping, items, drop, names)
+    data = comparisons_from(file, mapping, features, items, drop, names)
     findings = audit_data(data)
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))

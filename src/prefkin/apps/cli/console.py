@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from prefkin.apps.cli import interrupts
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.storage import write_atomically
 from prefkin.data.tables import read_comparisons
@@ -23,10 +24,6 @@ from prefkin.models.reports import counted
 # markup is off: what users typed may hold brackets; our own words ask for it with markup=True or style=
 out = Console(highlight=False, soft_wrap=True, markup=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-
-
-class Stopped(SystemExit):
-    """Ctrl-C after which what was finished is kept; the command has said so itself."""
 
 
 @contextmanager
@@ -41,6 +38,7 @@ def working() -> Iterator[None]:
         tasks: dict[str, Any] = {}
 
         def show(label: str, done: int, total: int) -> None:
+            interrupts.check()
             if label not in tasks:
                 tasks[label] = progress.add_task(label, total=total)
             progress.update(tasks[label], completed=done, total=total)
@@ -63,13 +61,22 @@ def column_map(pairs: list[str]) -> dict[str, str]:
     return mapping
 
 
+def listed(text: str | None) -> tuple[str, ...] | None:
+    """`--features tone,length` as names."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
 def comparisons_from(
-    file: Path, mapping: list[str], items: Path | None, drop: list[str], names: str | None = None
+    file: Path,
+    mapping: list[str],
+    features: str | None,
+    items: Path | None,
+    drop: list[str],
+    names: str | None = None,
 ) -> Comparisons:
     """Read a comparisons file, name its features, and say what was left out."""
-    data = read_comparisons(file, column_map(mapping), items=items, drop=tuple(drop))
-    if names is not None:
-        given = tuple(name.strip() for name in names.split(","))
+    data = read_comparisons(file, column_map(mapping), features=listed(features), items=items, drop=tuple(drop))
+    if (given := listed(names)) is not None:
         if len(given) != data.dim:
             raise InvalidParameter(f"--names gives {len(given)} names for {data.dim} features; give one for each")
         data = replace(data, feature_names=given)
@@ -97,14 +104,26 @@ def table(*headings: str, title: str | None = None) -> Table:
     return grid
 
 
-def write_folder(folder: Path, contents: dict[str, bytes]) -> None:
-    """Write finished files, each as a whole."""
+def check_folder(folder: Path) -> None:
+    """Can there be such a folder? Asked before the work, not after it."""
     if not folder.name and folder != Path("/"):
         raise InvalidParameter("--out needs the name of a folder")
     if folder.exists() and not folder.is_dir():
         raise InvalidParameter(f"--out {folder}: there is a file of that name; give a folder")
+
+
+def write_folder(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write finished files, each as a whole."""
+    check_folder(folder)
     for name in contents:
         if (folder / name).is_dir():
             raise InvalidParameter(f"--out {folder}: {name} is a folder there; remove it or give another folder")
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
+    with interrupts.not_now():
+        for name, content in contents.items():
+            write_atomically(folder / name, content)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one finished file as a whole."""
+    with interrupts.not_now():
+        write_atomically(path, content)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import polars as pl
 import typer
 from scipy.special import expit
 
-from prefkin.apps.cli.console import out, table, working, write_folder
+from prefkin.apps.cli.console import check_folder, out, table, working, write_folder
 from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
+from prefkin.data.formats import as_csv
 from prefkin.data.synthetic import DEMO_FEATURES, DEMO_TASTES, Population, demo_population
 from prefkin.decide.rules.pairs import Question
 from prefkin.decide.session import ActiveSession
@@ -47,6 +48,7 @@ def demo(
     seed: int = typer.Option(0, help="Another seed, another population.", min=0),
 ) -> None:
     """The main job on built-in data, in seconds, with pictures."""
+    check_folder(out_dir)
     people, stories = demo_population(np.random.default_rng(seed))
     _title("1. Many people, few answers each")
     out.print(
@@ -198,19 +200,22 @@ def _show(number: int, session: ActiveSession, question: Question) -> None:
 
 def _votes(people: Population) -> bytes:
     """The readers' choices as `prefkin fit` reads them."""
-    data, columns = people.data, {}
-    columns["user"], columns["y"] = data.users, data.y.astype(int)
+    data = people.data
+    columns: dict[str, Any] = {"user": data.users, "y": data.y.astype(int)}
     for side, features in (("first", data.first), ("second", data.second)):
         if features is not None:
             columns |= {f"{side}{i}": features[:, i].round(6) for i in range(data.dim)}
-    return pl.DataFrame(columns).write_csv().encode()
+    return as_csv(columns)
 
 
 def _stories(stories: Candidates) -> bytes:
     """The stories as `prefkin rank` reads them."""
-    columns = {"context": [f"story {x}" for x in stories.owner], "action": [f"summary {a}" for a in stories.actions]}
+    columns: dict[str, Any] = {
+        "context": [f"story {x}" for x in stories.owner],
+        "action": [f"summary {a}" for a in stories.actions],
+    }
     features = {f"phi{i}": stories.features[:, i].round(6) for i in range(stories.dim)}
-    return pl.DataFrame(columns | features).write_csv().encode()
+    return as_csv(columns | features)
 
 
 def _answer(session: ActiveSession, question: Question, truth: FloatArray, rng: np.random.Generator) -> bool:

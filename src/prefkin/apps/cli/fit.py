@@ -12,11 +12,20 @@ import numpy as np
 import typer
 from scipy.linalg import eigvalsh
 
-from prefkin.apps.cli.console import comparisons_from, err, out, table, working, write_folder
+from prefkin.apps.cli.console import check_folder, comparisons_from, err, out, table, working, write_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import Comparison, compare
+from prefkin.evaluate.plots import (
+    as_png,
+    can_draw,
+    plot_coverage,
+    plot_eigenvalues,
+    plot_estimates,
+    plot_reliability,
+    plot_users,
+)
 from prefkin.models.files import MODEL_FILE
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
@@ -30,9 +39,10 @@ def fit(
     file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
     out_dir: Path = typer.Option(..., "--out", help="Folder for the model, the summary and the pictures."),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
+    features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
     items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
     drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
-    names: str | None = typer.Option(None, help="Names of the features, separated by commas."),
+    names: str | None = typer.Option(None, help="Names for features that have none in the file, separated by commas."),
     gamma: str | None = typer.Option(
         None, help="Use the paper's algorithm with this threshold: a number, under, over, or auto."
     ),
@@ -52,6 +62,7 @@ def fit(
     pictures: bool = typer.Option(True, help="Draw pictures (needs matplotlib)."),
 ) -> None:
     """Fit, print a summary, save the model and pictures."""
+    check_folder(out_dir)
     model: OffC2PL | PrefKin
     if gamma is None:
         constants = (alpha, ridge, kappa, delta, radius, distance)
@@ -71,7 +82,7 @@ def fit(
             distance=distance,
             coverage="measured" if regularity is None else _regularity(regularity),
         )
-    data = comparisons_from(file, mapping, items, drop, names)
+    data = comparisons_from(file, mapping, features, items, drop, names)
     with working():
         result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit
         model.fit(data)
@@ -114,9 +125,8 @@ def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
     """The fit in plain numbers, one entry per user."""
     members = [model.neighbours(user).tolist() for user in model.users_.tolist()]
     found = model.summary()
-    about = (
-        {} if isinstance(model, PrefKin) else {"gamma": [str(g) for g in model.gamma_], "ridge": float(model.ridge_)}
-    )
+    gamma = getattr(model, "gamma_", None)
+    about = {} if gamma is None else {"gamma": [str(g) for g in gamma], "ridge": float(model.ridge_)}
     return {
         "method": type(model).__name__,
         "structure": found.structure,
@@ -154,7 +164,7 @@ def print_summary(model: OffC2PL | PrefKin, facts: dict[str, Any]) -> None:
     out.print(first, style="bold")
     for line in rest:
         out.print(line)
-    if facts["structure"] == "unrelated" or (isinstance(model, PrefKin) and model.structure_ != "groups"):
+    if facts["structure"] == "unrelated" or getattr(model, "structure_", "groups") != "groups":
         return
     grid = table("neighbourhood", "used by", "comparisons", "own", "moved", title="\nlargest neighbourhoods")
     for names, owners in sorted(groups.items(), key=lambda entry: -len(entry[0]))[:8]:
@@ -182,20 +192,9 @@ def logged_pairs(data: Comparisons) -> Candidates:
 
 
 def _pictures(model: OffC2PL | PrefKin, data: Comparisons, result: Comparison | None) -> dict[str, bytes]:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
+    if not can_draw():
         err.print("note: no pictures, matplotlib is not installed (pip install 'prefkin[plots]')")
         return {}
-    from prefkin.evaluate.plots import (
-        as_png,
-        plot_coverage,
-        plot_eigenvalues,
-        plot_estimates,
-        plot_reliability,
-        plot_users,
-    )
-
     moved = np.linalg.norm(model.theta_ - model.own_theta_, axis=1)
     u = int(np.argmax(moved)) if moved.any() else int(np.argmax(model.radius_))
     user = model.users_.tolist()[u]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import typer
 
-from prefkin.apps.cli.console import column_map, find_user, out, table
-from prefkin.data.storage import write_atomically
+from prefkin.apps.cli.console import column_map, find_user, listed, out, table, write_file
+from prefkin.data.formats import as_csv
 from prefkin.data.tables import read_candidates
 from prefkin.decide.policy import inverse_norm
+from prefkin.errors import InvalidParameter
 from prefkin.models.files import load
-from prefkin.models.prefkin.estimator import PrefKin
 
 
 def rank(
@@ -21,6 +20,7 @@ def rank(
     user: str = typer.Option(..., help="Whose preference to rank by."),
     candidates: Path = typer.Option(..., help="Candidates: columns context, action, phi0, ...; or .npz."),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
+    features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
     pessimism: float | None = typer.Option(
         None, help="Play safe: 0 greedy, 1 fully; by default 1 for PrefKin, 0 for the paper's algorithm."
     ),
@@ -32,8 +32,11 @@ def rank(
     """Rank each context's actions for one user; the recommended action is marked."""
     model = load(folder)
     label = find_user(model.users_.tolist(), user)
-    cands = read_candidates(candidates, column_map(mapping))
-    caution = pessimism if pessimism is not None else float(isinstance(model, PrefKin))
+    cands = read_candidates(candidates, column_map(mapping), features=listed(features))
+    given, fitted = cands.feature_names or (), model.feature_names_ or ()
+    if given != fitted and sorted(given) == sorted(fitted):
+        raise InvalidParameter(f"--features must be in the order in which the model was fitted: {','.join(fitted)}")
+    caution = pessimism if pessimism is not None else float(hasattr(model, "covariance"))
     policy = model.policy(label, cands, pessimism=caution, scope=scope)
     reward = cands.features @ model.theta_[model.position(label)]
     unsure = inverse_norm(cands.features, model.information(label))
@@ -51,8 +54,7 @@ def rank(
             "uncertainty": unsure[order],
             "recommended": chosen[order],
         }
-        frame = pl.DataFrame({name: values.tolist() for name, values in ranking.items()}, strict=False)
-        write_atomically(csv, frame.write_csv().encode())
+        write_file(csv, as_csv({name: values.tolist() for name, values in ranking.items()}))
     grid = table("context", "action", "reward", "uncertainty", "recommended")
     for row in order:
         if cands.owner[row] < limit and (position[row] <= top or chosen[row]):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import polars as pl
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from prefkin.apps.cli.console import Stopped, err, out
+from prefkin.apps.cli.console import err, out
+from prefkin.apps.cli.interrupts import INTERRUPTED, Stopped
 from prefkin.data.storage import write_atomically
 from prefkin.errors import InvalidParameter
 from prefkin.reproduce.figures import panels
 from prefkin.reproduce.plan import DATA, EXPERIMENTS, Plan, read_plan
 from prefkin.reproduce.report import as_html, as_markdown, claims_table, pages_of, paper_deviations, paper_readme
 from prefkin.reproduce.run import run_all
-from prefkin.reproduce.store import Store, as_frame
+from prefkin.reproduce.store import Store, as_frame, keep_frame
 from prefkin.reproduce.worlds.pairs import data_folder
 from prefkin.reproduce.worlds.tldr import read_tldr
 
@@ -49,11 +50,11 @@ def reproduce(
         pictures = panels(plan, rows)
         for name, content in pictures.items():
             write_atomically(out_dir / name, content)
-        _keep(rows, out_dir / f"{plan.name}.parquet")
+        keep_frame(rows, out_dir / f"{plan.name}.parquet")
         blocks += pages_of(plan, rows, list(pictures))
         _say(plan, rows)
         if paper is not None:
-            _keep(rows, paper / "rows" / f"{plan.name}.parquet")
+            keep_frame(rows, paper / "rows" / f"{plan.name}.parquet")
     stem = f"report_{experiment}_{data}{'_quick' if quick else ''}" if experiment != "all" else "report"
     write_atomically(out_dir / f"{stem}.md", as_markdown(blocks).encode())
     write_atomically(out_dir / f"{stem}.html", as_html(blocks).encode())
@@ -70,7 +71,7 @@ def _enough_for_the_paper() -> bool:
     return int(np.sum(count > MANY_LABELS)) >= 20
 
 
-def _finish(plan: Plan, folder: Path, processes: int) -> pl.DataFrame:
+def _finish(plan: Plan, folder: Path, processes: int) -> Any:
     """Run what is missing, with a bar and the time left."""
     store, trials = Store(folder / f"{plan.name}.trials.jsonl"), plan.trials()
     before = len({t.key for t in trials} & set(store.finished()))
@@ -89,16 +90,11 @@ def _finish(plan: Plan, folder: Path, processes: int) -> pl.DataFrame:
         except KeyboardInterrupt:
             kept = len({t.key for t in trials} & set(store.finished()))
             err.print(f"prefkin: interrupted; {kept} of {len(trials)} trials are kept, and the same command goes on")
-            raise Stopped(130) from None
+            raise Stopped(INTERRUPTED) from None
     return as_frame(trials, store.finished())
 
 
-def _keep(rows: pl.DataFrame, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows.write_parquet(path)
-
-
-def _say(plan: Plan, rows: pl.DataFrame) -> None:
+def _say(plan: Plan, rows: Any) -> None:
     out.print(f"\n{plan.experiment} on {plan.data}: {plan.title}, {plan.runs} runs", style="bold")
     for says, measured, verdict in claims_table(plan, rows).rows:
         out.print(f"  {verdict:22} {says}: {measured}")

@@ -78,8 +78,10 @@ class ItemPairs:
 
 
 def data_folder() -> Path:
-    """Where the original files are: $PREFKIN_DATA, or ../shared/data."""
-    return Path(os.environ.get("PREFKIN_DATA", "../shared/data"))
+    """Where the original files are: $PREFKIN_DATA."""
+    if not (folder := os.environ.get("PREFKIN_DATA")):
+        raise InvalidTable("where are the original files? See docs/experiments.md and set PREFKIN_DATA to their folder")
+    return Path(folder)
 
 
 def components(rows: FloatArray, k: int) -> FloatArray:

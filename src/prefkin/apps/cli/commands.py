@@ -1,0 +1,88 @@
+"""The commands by name. Each is imported when it is run; `--help` needs no more than its line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from prefkin import __version__
+from prefkin.apps.cli import interrupts
+from prefkin.errors import PrefkinError
+
+__all__ = ["COMMANDS", "app", "run"]
+
+COMMANDS = {
+    "demo": "The main job on built-in data, in seconds, with pictures.",
+    "audit": "What is wrong or thin in the data, before any fit.",
+    "fit": "Fit, print a summary, save the model and pictures.",
+    "rank": "Rank each context's actions for one user; the recommended action is marked.",
+    "bench": "How fast each public call is, against what one would write instead, in one run.",
+    "reproduce": "Run the experiments of the paper's section 6 and say what holds.",
+}
+"""Name and first line of help; the function of that name in the module of that name."""
+
+
+class _WhenRun(TyperGroup):
+    """Commands that are imported when they are chosen."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        one = typer.Typer(add_completion=False)
+        one.command(name)(getattr(import_module(f"prefkin.apps.cli.{name}"), str(name)))
+        interrupts.running()
+        return name, typer.main.get_command(one), rest
+
+
+app = typer.Typer(
+    cls=_WhenRun,
+    help="Find the people who want the same, pool their comparisons, recommend what is safe, ask what teaches most.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for _name, _line in COMMANDS.items():
+    app.command(_name, help=_line)(lambda: None)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"prefkin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _prefkin(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None: ...
+
+
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's, wherever typer keeps its copy
+
+
+def run() -> int:
+    """Run the command that was asked for; the exit code."""
+    try:
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        message = error.format_message()  # type: ignore[attr-defined]
+        if not message.strip() or message.count("\n") > 2:  # no command given: the help was shown, or is handed over
+            typer.echo(message, nl=bool(message))
+            return 0
+        return _refused(f"{message.strip().rstrip('.')}; see prefkin --help")
+    except PrefkinError as error:
+        return _refused(str(error))
+    except OSError as error:
+        return _refused((f"{error.filename}: " if error.filename else "") + str(error.strerror or error))
+    if code == interrupts.INTERRUPTED:  # what typer makes of Ctrl-C
+        raise SystemExit(code)
+    return int(code or 0)
+
+
+def _refused(message: str) -> int:
+    interrupts.check()  # an error may be what became of an interrupt
+    typer.secho("prefkin: ", fg="red", nl=False, err=True)
+    typer.echo(" ".join(message.split()), err=True)
+    return 2

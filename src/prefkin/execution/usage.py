@@ -1,0 +1,36 @@
+"""What this process and those it started have used, where the system tells."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+__all__ = ["children_seconds", "peak_memory_gb"]
+
+
+def _used(whose: str) -> Any:
+    """`resource.getrusage`, or None: Windows has no `resource`."""
+    try:
+        resource = import_module("resource")
+    except ImportError:
+        return None
+    return resource.getrusage(getattr(resource, whose))
+
+
+def peak_memory_gb() -> float:
+    """The most this process has held so far, in GB; NaN where nobody knows.
+
+    >>> not peak_memory_gb() <= 0
+    True
+    """
+    used = _used("RUSAGE_SELF")
+    if used is None:
+        return float("nan")
+    return float(used.ru_maxrss / (1e9 if sys.platform == "darwin" else 1e6))  # bytes there, kilobytes elsewhere
+
+
+def children_seconds() -> float:
+    """CPU seconds of finished processes that this one started; NaN where nobody knows."""
+    used = _used("RUSAGE_CHILDREN")
+    return float("nan") if used is None else float(used.ru_utime + used.ru_stime)

@@ -1,0 +1,181 @@
+"""Pictures show what they say: how many things are drawn, where, and under which names."""
+
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from scipy.sparse.csgraph import connected_components
+
+from prefkin import OffC2PL, PrefKin
+from prefkin.data.synthetic import demo_population
+from prefkin.errors import InvalidParameter
+from prefkin.evaluate.metrics import HeldOut, reliability
+from prefkin.evaluate.plots import (
+    OWN,
+    POOLED,
+    as_png,
+    can_draw,
+    plot_coverage,
+    plot_eigenvalues,
+    plot_estimates,
+    plot_held_out,
+    plot_reliability,
+    plot_users,
+)
+from tests.conftest import draw_answers
+
+
+@pytest.fixture(scope="module")
+def readers():
+    return demo_population(np.random.default_rng(0))[0].data
+
+
+@pytest.fixture(scope="module")
+def kin(readers):
+    return PrefKin().fit(readers)
+
+
+@pytest.fixture(scope="module")
+def paper(readers):
+    return OffC2PL(60.0).fit(readers)
+
+
+def points(ax, label):
+    """Where the points under this entry of the legend are."""
+    (found,) = (one for one in ax.collections if one.get_label() == label)
+    return np.asarray(found.get_offsets())
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def inside(ax):
+    """Is every point within the axes?"""
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    for one in ax.collections:
+        at = np.asarray(one.get_offsets())
+        if not isinstance(one, LineCollection) and not ((at >= [left, low]) & (at <= [right, high])).all():
+            return False
+    return True
+
+
+def test_users_are_points_by_group_with_names_and_ellipses(kin):
+    ax = plot_users(kin)
+    groups = [label for label in legend(ax) if label.startswith("group")]
+    assert groups == ["group 1 (8)", "group 2 (8)", "group 3 (8)"]
+    shown = np.vstack([points(ax, label) for label in groups])
+    assert len(np.unique(shown.round(9), axis=0)) == len(kin.users_) == len(ax.patches)
+    assert len(points(ax, "by own answers only")) == 24
+    assert sorted(text.get_text() for text in ax.texts) == sorted(kin.users_.tolist())
+    assert ax.get_title("left") == "24 users: groups, 0 uncertain"
+    assert inside(ax)
+
+
+def test_the_map_keeps_as_much_of_the_distances_as_two_directions_can(kin):
+    ax = plot_users(kin)
+    shown = np.vstack([points(ax, label) for label in legend(ax) if label.startswith("group")])
+    _, size, _ = np.linalg.svd(kin.theta_ - kin.theta_.mean(axis=0))
+    assert ((shown - shown.mean(axis=0)) ** 2).sum() == pytest.approx((size[:2] ** 2).sum())
+
+
+def test_users_of_the_papers_model_are_joined_by_their_links(paper):
+    ax = plot_users(paper)
+    linked = np.array([[v in paper.neighbours(u) for v in paper.users_] for u in paper.users_])
+    (lines,) = (one for one in ax.collections if isinstance(one, LineCollection))
+    assert len(lines.get_segments()) == np.triu(linked, 1).sum() > 0
+    count, group = connected_components(linked)
+    alone = (np.bincount(group) == 1).sum()
+    assert len([label for label in legend(ax) if label.startswith(("group", "everybody"))]) == count - alone
+    assert not ax.patches
+    assert len(ax.texts) == 24
+
+
+def test_many_users_have_no_names_and_one_ellipse_per_group(rng):
+    Z, y, users = draw_answers(rng, sizes=[12] * 70, strength=6.0)
+    kin = PrefKin(metric="isotropic").fit(Z, y, users=users)
+    ax = plot_users(kin)
+    assert not ax.texts
+    assert len(ax.patches) == len(legend(ax)) <= 12
+
+
+def test_one_user_is_a_picture_too(rng):
+    Z, y, _ = draw_answers(rng, n_users=1, dim=1)
+    ax = plot_users(OffC2PL(0.0).fit(Z[:3], y[:3]))
+    assert len(ax.texts) == 1
+
+
+def test_estimates_show_own_and_pooled_weights_of_every_feature(paper, readers):
+    user = max(paper.users_, key=lambda u: len(paper.neighbours(u)))
+    u = paper.position(user)
+    ax = plot_estimates(paper, user, [f"quality {i}" for i in range(readers.dim)])
+    own = points(ax, "own comparisons only")
+    assert own[:, 0].tolist() == paper.own_theta_[u].tolist()
+    assert points(ax, f"with {len(paper.neighbours(user)) - 1} neighbours")[:, 0].tolist() == paper.theta_[u].tolist()
+    names = dict(zip(ax.get_yticks(), (text.get_text() for text in ax.get_yticklabels()), strict=True))
+    assert [names[height] for height in own[:, 1]] == [f"quality {i}" for i in range(readers.dim)]
+    assert inside(ax)
+
+
+def test_of_many_features_those_that_moved_most_are_shown(rng):
+    Z, y, users = draw_answers(rng, dim=30)
+    model = OffC2PL(np.inf).fit(Z, y, users=users)
+    ax = plot_estimates(model, 2)
+    moved = np.abs(model.theta_[2] - model.own_theta_[2])
+    shown = points(ax, "own comparisons only")[:, 0]
+    assert sorted(shown) == sorted(model.own_theta_[2][np.argsort(-moved)[:20]])
+    assert "20 of 30 features" in ax.get_title("left")
+
+
+def test_coverage_shows_the_doubt_of_each_direction(kin):
+    ax = plot_coverage(kin, "Ada", 4)
+    known = kin.coverage_map("Ada", 4).directions
+    assert points(ax, "own answers only")[:, 0].tolist() == [one.own_doubt for one in known]
+    assert points(ax, "with others")[:, 0].tolist() == [one.doubt for one in known]
+    assert [text.get_text() for text in ax.get_yticklabels()] == [one.name for one in known]
+    assert ax.get_xlim()[0] == 0
+    assert inside(ax)
+
+
+@pytest.mark.parametrize(("after", "scale"), [([1.5, 2.5], "linear"), ([1.5, 900.0], "log")])
+def test_eigenvalues_are_two_lines_from_the_weakest(after, scale):
+    ax = plot_eigenvalues([1.0, 2.0], after)
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[1.0, 2.0], after]
+    assert (ax.get_yscale(), legend(ax)) == (scale, ["before the questions", "after"])
+    assert ax.get_title("left") == "weakest direction: 1 → 1.5"
+
+
+def test_held_out_losses_are_bars_and_the_best_stands_out():
+    results = {"one": HeldOut(0.6, 0.02, 0.7, 0.01), "other": HeldOut(0.5, 0.03, 0.8, 0.01)}
+    ax = plot_held_out(results)
+    assert [bar.get_width() for bar in ax.patches] == [0.6, 0.5]
+    worse, best = (bar.get_facecolor() for bar in ax.patches)
+    assert best == pytest.approx(_rgb(POOLED), abs=0.01)
+    assert worse != best
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["one", "other"]
+    (guessing,) = (line for line in ax.lines if len(set(line.get_xdata())) == 1)
+    assert guessing.get_xdata()[0] == pytest.approx(np.log(2))
+    assert guessing.get_color() == OWN
+
+
+def _rgb(colour):
+    return (*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)), 1.0)
+
+
+def test_reliability_draws_promised_against_observed_with_counts(rng):
+    one, other = (reliability(rng.random(400)) for _ in range(2))
+    ax = plot_reliability({"one": one, "other": other})
+    drawn = [container.lines[0].get_xydata() for container in ax.containers]
+    for result, line in zip((one, other), drawn, strict=True):
+        assert np.allclose(line, np.column_stack([result.predicted, result.observed]))
+    assert legend(ax) == [f"one: off by {one.gap:.1%}", f"other: off by {other.gap:.1%}"]
+    assert [text.get_text() for text in ax.texts] == [f"{count:,.0f}" for count in one.counts]
+    assert as_png(ax).startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_one_line_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InvalidParameter, match=r"pictures need matplotlib; pip install 'prefkin\[plots\]'"):
+        plot_eigenvalues([1.0], [2.0])
+    assert can_draw()
