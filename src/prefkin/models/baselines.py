@@ -147,7 +147,7 @@ class GroupShrinkage(PreferenceModel):
             return np.zeros(n_users, dtype=np.intp)
         if self.groups != "em":
             raise InvalidParameter(f"groups must be 'each', 'all', 'em' or labels; got {self.groups!r}")
-        ridge = 1.0 if self.ridge == "auto" else float(self.ridge)
+        ridge = 3.0 if self.ridge == "auto" else float(self.ridge)
         own = estimate_users(rows, ridge=ridge)
         seatings = [self._alternate(rows, own, k, ridge) for k in NUMBERS if k == 1 or k <= n_users // 2]
         margins = [

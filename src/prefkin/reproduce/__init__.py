@@ -1,10 +1,8 @@
 """The paper's experiments: methods meet data through small contracts, trials are pure functions of their specification.
 
 worlds     people and their comparisons: synthetic, real, and planted on real features
-many_fits  hundreds of pooled estimates at once
 contracts  what a method sees, what it returns, how it is registered
 methods    one small file each
-tuning     ridge and pull by held-out answers, shared by the tuned methods
 talk       conversations of Experiment 2
 trial      a specification → rows
 plan       TOML settings (in plans/) → the trials of an experiment
