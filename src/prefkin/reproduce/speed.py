@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import CDLL
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ def measured(
     with reporting(hear):
         for _ in range(repeats):
             spent.clear()
+            last = time.process_time()
             peak = peak_memory(lambda: mine.append(cpu(ours)))
             if instead is not None:
                 theirs.append(instead.seconds())
@@ -134,11 +136,9 @@ def process(*arguments: str, env: Mapping[str, str] | None = None, cwd: str | No
     """CPU seconds of Python in a process of its own."""
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
     begun = children_seconds()
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, env=surroundings, stdout=subprocess.DEVNULL, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"python {' '.join(arguments)[:100]} ended with {done.returncode}")
+    code = subprocess.call([sys.executable, *arguments], cwd=cwd, env=surroundings, stdout=subprocess.DEVNULL)
+    if code:
+        raise RuntimeError(f"python {' '.join(arguments)[:100]} ended with {code}")
     return children_seconds() - begun
 
 
@@ -194,6 +194,11 @@ def some_of(n_users: int, most: int) -> IntArray:
     return np.linspace(0, n_users - 1, min(n_users, most)).astype(np.intp)
 
 
+def often(quick: bool) -> Callable[..., Row]:
+    """`measured`, three times unless it is to be quick."""
+    return partial(measured, repeats=1 if quick else 3)
+
+
 def own_checked(model: OffC2PL, Z: FloatArray, y: FloatArray, n: int, some: IntArray) -> str:
     """Gradients at our estimates and at theirs; radii are one number over √λ_min, so they must be in proportion."""
     loop = own_by_loop(Z, y, n, some)
@@ -221,20 +226,17 @@ def alone(quick: bool) -> Iterator[Row]:
 
     def row(n_users: int, n: int, d: int) -> Row:
         Z, y, users = draw(n_users, n, d)
-        return measured(
+        some = some_of(n_users, 20 if d < 200 else 4)
+        return often(quick)(
             "OffC2PL(gamma=0).fit",
             f"U={n_users:,} N={n} d={d}",
             lambda: OffC2PL(gamma=0.0, n_jobs=1).fit(Z, y, users=users),
             own_loop(Z, y, n),
-            lambda model: own_checked(model, Z, y, n, some_of(n_users, 20 if d < 200 else 4)),
-            repeats=1 if quick else 3,
+            lambda model: own_checked(model, Z, y, n, some),
         )
 
-    small, large = (
-        [(50, 200, 32), (200, 50, 16), (2, 400, 300)],
-        [(2000, 200, 32), (100_000, 50, 16), (40, 1000, 768)],
-    )
-    yield from (row(*size) for size in (small if quick else large))
+    sizes = [(2000, 200, 32), (100_000, 50, 16), (40, 1000, 768)]
+    yield from (row(*size) for size in ([(50, 200, 32), (200, 50, 16), (2, 400, 300)] if quick else sizes))
 
 
 def joined(quick: bool) -> Iterator[Row]:
@@ -255,7 +257,7 @@ def joined(quick: bool) -> Iterator[Row]:
         return np.flatnonzero(joined)
 
     def pool(u: int) -> tuple[FloatArray, FloatArray]:
-        rows = np.isin(users, near(u))
+        rows = (near(u)[:, None] * n + np.arange(n)).ravel()
         return Z[rows], y[rows]
 
     loop = Instead(
@@ -274,10 +276,9 @@ def joined(quick: bool) -> Iterator[Row]:
             raise RuntimeError("the loop finds other neighbours")
         return f"gradients {ours:.0e}; {len(set(sets)):,} neighbourhoods of {np.mean([len(s) for s in sets]):.0f}"
 
-    def fit() -> OffC2PL:
-        return OffC2PL(gamma=gamma, n_jobs=1).fit(Z, y, users=users)
-
-    yield measured("OffC2PL(gamma=...).fit", f"U={n_users:,} N={n} d={d}, all distinct", fit, loop, check)
+    model = OffC2PL(gamma=gamma, n_jobs=1)
+    size = f"U={n_users:,} N={n} d={d}, all distinct"
+    yield measured("OffC2PL(gamma=...).fit", size, lambda: model.fit(Z, y, users=users), loop, check)
 
 
 def kin(quick: bool) -> Iterator[Row]:
@@ -294,18 +295,11 @@ def kin(quick: bool) -> Iterator[Row]:
             lambda model: str(model.summary()).splitlines()[0].partition(": ")[2],
         )
         stories = Candidates(np.random.default_rng(0).standard_normal((50, 4, d)))
-        yield measured("PrefKin: explain", size, lambda: model.explain(0, 1), repeats=1 if quick else 3)
-        yield measured(
-            "PrefKin: policy", f"{size}, 50 contexts", lambda: model.policy(0, stories), repeats=1 if quick else 3
-        )
+        again = often(quick)
+        yield again("PrefKin: explain", size, lambda: model.explain(0, 1))
+        yield again("PrefKin: policy", f"{size}, 50 contexts", lambda: model.policy(0, stories))
         alone = Instead("scikit-learn on the new rows alone", [(lambda: by_sklearn(Z[:15], y[:15]), 1.0)])
-        yield measured(
-            "PrefKin: fold_in",
-            f"{size}, 15 answers",
-            lambda: model.fold_in(Z[:15], y[:15]),
-            alone,
-            repeats=1 if quick else 3,
-        )
+        yield again("PrefKin: fold_in", f"{size}, 15 answers", lambda: model.fold_in(Z[:15], y[:15]), alone)
 
     for size in [(60, 100, 16)] if quick else [(1000, 200, 32), (40, 1000, 768)]:
         yield from rows(*size)
@@ -341,10 +335,10 @@ def predicted(quick: bool) -> Iterator[Row]:
 
         name = f"{type(model).__name__}: predict_proba"
         simple = Instead("numpy, the user's estimate looked up", [(looked_up, 1.0)])
-        yield measured(name, f"100 times one row; {n_users:,} users", one_by_one, simple, repeats=1 if quick else 3)
+        yield often(quick)(name, f"100 times one row; {n_users:,} users", one_by_one, simple)
         loop = Instead("loop over users", [(over_users, 1.0)])
         size = f"{n_rows:,} rows of {n_users:,} users"
-        yield measured(name, size, lambda: model.predict_proba(new, users=who), loop, off, repeats=1 if quick else 3)
+        yield often(quick)(name, size, lambda: model.predict_proba(new, users=who), loop, off)
 
     for model in (OffC2PL(gamma=0.0, n_jobs=1), PrefKin(n_jobs=1, random_state=0)):
         yield from rows(model.fit(Z, y, users=users))
@@ -381,9 +375,8 @@ def questions(quick: bool) -> Iterator[Row]:
         reached = relative_gradient(np.vstack([Z, *asked]), np.append(y, answers), session.theta)
         return f"gradient {reached:.0e}"
 
-    naive = Instead(
-        "inverse, scores of all, scikit-learn, each round", [(one_round, rounds)], f"the middle one of {rounds}"
-    )
+    name, part = "inverse, scores of all, scikit-learn, each round", f"the middle one of {rounds}"
+    naive = Instead(name, [(one_round, rounds)], part)
     size = f"N={n} d={d}, {pool:,} pairs"
     yield measured(f"{rounds} x session.ask, tell (coverage)", size, talk, naive, check)
 
@@ -404,14 +397,13 @@ def files(quick: bool) -> Iterator[Row]:
 
         size = f"{len(Z):,} rows, d={d}"
         by_hand = Instead("polars + numpy, unchecked", [(stacked, 1.0)])
-        yield measured(
-            "read_comparisons", f"{size}, Parquet", lambda: read_comparisons(votes), by_hand, repeats=1 if quick else 3
-        )
+        again = often(quick)
+        yield again("read_comparisons", f"{size}, Parquet", lambda: read_comparisons(votes), by_hand)
         bare = {"Z": Z, "y": y, "users": users, "theta": model.theta_}
         saved = Instead("numpy.savez", [(lambda: np.savez(plain, **bare), 1.0)])  # type: ignore[arg-type]
-        yield measured("model.save", size, lambda: model.save(kept), saved, repeats=1 if quick else 3)
+        yield again("model.save", size, lambda: model.save(kept), saved)
         loaded = Instead("numpy.load", [(lambda: dict(np.load(plain)), 1.0)])
-        yield measured("prefkin.load", size, lambda: load(kept), loaded, repeats=1 if quick else 3)
+        yield again("prefkin.load", size, lambda: load(kept), loaded)
 
 
 FIRST = """
@@ -422,7 +414,9 @@ y = (Z[:, 0] > 0).astype(float)
 IMPORT = "from sklearn.linear_model import LogisticRegression"
 LOOP = f"""{IMPORT}
 for u in np.unique(users):
-    LogisticRegression(fit_intercept=False).fit(Z[users == u], y[users == u])
+    mine, answers = Z[users == u], y[users == u]
+    tol = {TOLERANCE} * abs(mine.T @ (0.5 - answers)).max() / len(mine)
+    LogisticRegression(fit_intercept=False, tol=tol, max_iter=100_000).fit(mine, answers)
 """
 READ = """
 import numpy as np, polars as pl
