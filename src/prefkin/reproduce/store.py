@@ -11,9 +11,10 @@ from typing import Any
 import polars as pl
 
 from prefkin.data.storage import write_atomically
+from prefkin.errors import InvalidTable
 from prefkin.reproduce.trial import NOT_COMPARED, Trial
 
-__all__ = ["Store", "as_frame", "keep_frame"]
+__all__ = ["Store", "as_frame", "keep_frame", "read_frame", "replaced"]
 
 
 class Store:
@@ -78,3 +79,31 @@ def keep_frame(rows: pl.DataFrame, path: Path) -> None:
     buffer = io.BytesIO()
     rows.write_parquet(buffer)
     write_atomically(path, buffer.getvalue())
+
+
+def read_frame(path: Path) -> pl.DataFrame:
+    """Rows that `keep_frame` wrote."""
+    if not path.exists():
+        raise InvalidTable(f"{path}: no rows are kept there yet; run the whole experiment with --paper first")
+    return pl.read_parquet(path)
+
+
+def replaced(old: pl.DataFrame, new: pl.DataFrame, trials: list[Trial]) -> pl.DataFrame:
+    """`old` rows with those of the methods in `new` in their place, as rows of these trials.
+
+    >>> trial = Trial("exp1", "synthetic", "offline", (("budget", 10),), 0, (), ("a", "b"))
+    >>> about = {"trial": ["", ""], "run": [0, 0], "budget": [10, 10]}
+    >>> old = pl.DataFrame({**about, "method": ["a", "b"], "gap": [0.1, 0.2]})
+    >>> replaced(old, old.filter(pl.col("method") == "b").with_columns(gap=pl.lit(0.3)), [trial])["gap"].to_list()
+    [0.1, 0.3]
+    """
+    order = {method: i for trial in trials for i, method in enumerate(trial.methods)}
+    cells = [name for name, _ in trials[0].cell]
+    places = pl.DataFrame(
+        [{**dict(trial.cell), "run": trial.run, "key": trial.key, "place": i} for i, trial in enumerate(trials)]
+    )
+    kept = old.filter(~pl.col("method").is_in(new["method"].unique().to_list()))
+    both = pl.concat([kept, new], how="diagonal_relaxed").join(places, on=[*cells, "run"], how="inner")
+    both = both.with_columns(trial=pl.col("key"), rank=pl.col("method").replace_strict(order, return_dtype=pl.Int64))
+    by = ["place", "rank", *(["asked"] if "asked" in both.columns else [])]
+    return both.sort(by, maintain_order=True).select(old.columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from prefkin.reproduce.figures import panels
 from prefkin.reproduce.plan import DATA, EXPERIMENTS, Plan, read_plan
 from prefkin.reproduce.report import as_html, as_markdown, claims_table, pages_of, paper_deviations, paper_readme
 from prefkin.reproduce.run import run_all
-from prefkin.reproduce.store import Store, as_frame, keep_frame
+from prefkin.reproduce.store import Store, as_frame, keep_frame, read_frame, replaced
 from prefkin.reproduce.worlds.pairs import data_folder
 from prefkin.reproduce.worlds.tldr import read_tldr
 
@@ -35,6 +36,9 @@ def reproduce(
     processes: int = typer.Option(os.cpu_count() or 1, help="Processes; the rows do not depend on it.", min=1),
     out_dir: Path = typer.Option(Path("reproduction"), "--out", help="Folder for rows, figures and reports."),
     paper: Path | None = typer.Option(None, help="Also keep the rows in PAPER/rows and rewrite PAPER/README.md."),
+    only: str | None = typer.Option(
+        None, help="Run these methods alone (keys, separated by commas) and put their rows in the place of PAPER's."
+    ),
 ) -> None:
     """Run the experiments of the paper's section 6 and say what holds."""
     if experiment not in (*EXPERIMENTS, "all"):
@@ -45,8 +49,16 @@ def reproduce(
     size = "quick" if quick else "paper" if data == "tldr" and _enough_for_the_paper() else "full"
     plans = [read_plan(one, data, size, runs=runs) for one in chosen]
     blocks = []
+    if only is not None and paper is None:
+        raise InvalidParameter("--only replaces rows that are kept; say where with --paper PAPER")
     for plan in plans:
-        rows = _finish(plan, out_dir, processes)
+        if only is None or paper is None:
+            rows = _finish(plan, out_dir, processes)
+        else:
+            part = replace(plan, methods=_some_methods(plan, only))
+            rows = replaced(
+                read_frame(paper / "rows" / f"{plan.name}.parquet"), _finish(part, out_dir, processes), plan.trials()
+            )
         pictures = panels(plan, rows)
         for name, content in pictures.items():
             write_atomically(out_dir / name, content)
@@ -63,6 +75,13 @@ def reproduce(
         for name, page in (("README.md", paper_readme), ("deviations.md", paper_deviations)):
             write_atomically(paper / name, page(paper).encode())
         out.print(f"README.md and deviations.md in {paper} are rewritten from the rows in {paper / 'rows'}")
+
+
+def _some_methods(plan: Plan, only: str) -> tuple[str, ...]:
+    wanted = {key.strip() for key in only.split(",")}
+    if unknown := sorted(wanted - set(plan.methods)):
+        raise InvalidParameter(f"--only {unknown[0]!r} is no method of {plan.name}: {', '.join(plan.methods)}")
+    return tuple(key for key in plan.methods if key in wanted)
 
 
 def _enough_for_the_paper() -> bool:
