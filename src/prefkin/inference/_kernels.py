@@ -170,23 +170,44 @@ def descend(
         weight, margin, change, pull, slope = weights[begun[s] :][:n], margins[:n], changes[:n], pulls[:n], slopes[:n]
         by_tile = change.reshape((n // size, size)), pull.reshape((n // size, size)), slope.reshape((n // size, size))
         for i in range(n):
-            margin[i] = change[i] = slope[i] = np.float32(0)
-        started = False
+            margin[i] = slope[i] = np.float32(0)
         for j in range(wide):
-            vector[j] = start[s, j]
-            started |= start[s, j] != 0.0
-        if started:
-            product(tiles, vector, by_tile[2], by_tile[0])
-        move(margin, change, np.float32(1), weight, pull, slope)
-        if linear:  # from here on margins are those of x alone, and pulls what the slopes make of them
-            for i in range(n):
-                margin[i] = pull[i] = np.float32(0)
-        previous, taken = 0.0, 1
+            vector[j], direction[j] = start[s, j], 0.0  # nothing of the set before
+        previous, taken, incline, own, along = 0.0, 0, 0.0, 0.0, 0.0
         while True:
-            size_of = mixed = now = 0.0
+            bend = product(tiles, vector, by_tile[2], by_tile[0])
+            length, low, high, turned = 0.0, 0.0, np.inf, incline
+            if linear and taken > 0:
+                length = -incline / (bend + own)
+                for i in range(n):
+                    margin[i] += np.float32(length) * change[i]
+                    pull[i] = slope[i] * margin[i]
+            else:
+                for _ in range(LINE_STEPS):
+                    step = -turned / (bend + own) if taken > 0 else 1.0  # the first one leads to the start, as a whole
+                    if taken > 0 and not (low < length + step < high):
+                        step = (low + high) / 2.0 - length if high < np.inf else max(1.0, length)
+                    length += step
+                    turned, bend = move(margin, change, np.float32(step), weight, pull, slope)
+                    turned += along + length * own
+                    if taken == 0 or abs(turned) <= LINE_SLOPE * -incline:
+                        break
+                    if turned > 0.0:
+                        high = length
+                    else:
+                        low = length
+            if taken == 0:
+                length = 0.0
+                for i in range(
+                    n if linear else 0
+                ):  # from here on margins are those of x, pulls what slopes make of them
+                    margin[i] = pull[i] = np.float32(0)
             for j in range(wide):
+                x[j] += length * direction[j]
                 gradient[j] = tilts[s, j] + penalty[j] * x[j]
+            taken += 1
             add_transposed(tiles, by_tile[1], gradient)
+            size_of = mixed = now = 0.0
             for j in range(wide):
                 size_of += gradient[j] * gradient[j]
                 mixed += gradient[j] * former[j]
@@ -194,7 +215,7 @@ def descend(
             if not limits[s] < now or taken >= MOST_PASSES:
                 break
             keep = max(0.0, (size_of - mixed) / previous) if previous > 0.0 else 0.0  # Polak and Ribière's
-            incline = own = along = 1.0
+            previous, incline = size_of, 1.0
             while not incline < 0.0:
                 incline = own = along = 0.0
                 for j in range(wide):
@@ -206,29 +227,6 @@ def descend(
                 if keep == 0.0:
                     break
                 keep = 0.0  # should it not be downhill: from the gradient again
-            bend = product(tiles, vector, by_tile[2], by_tile[0])
-            previous, length, low, high, turned = size_of, 0.0, 0.0, np.inf, incline
-            if linear:
-                length = -incline / (bend + own)
-                for i in range(n):
-                    margin[i] += np.float32(length) * change[i]
-                    pull[i] = slope[i] * margin[i]
-            for _ in range(0 if linear else LINE_STEPS):
-                step = -turned / (bend + own)
-                if not (low < length + step < high):
-                    step = (low + high) / 2.0 - length if high < np.inf else max(1.0, length)
-                length += step
-                turned, bend = move(margin, change, np.float32(step), weight, pull, slope)
-                turned += along + length * own
-                if abs(turned) <= LINE_SLOPE * -incline:
-                    break
-                if turned > 0.0:
-                    high = length
-                else:
-                    low = length
-            for j in range(wide):
-                x[j] += length * direction[j]
-            taken += 1
         passes[s] = taken
 
 
