@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
     from prefkin.models.prefkin.estimator import PrefKin
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "KAPPA_UNIT_BALL",
