@@ -19,10 +19,10 @@ def by_content(users: UserRows) -> IntArray:
     return np.argsort(share, kind="stable")
 
 
-def probe_users(users: UserRows) -> list[int]:
+def probe_users(users: UserRows, most: int = PROBE_USERS) -> list[int]:
     """Everybody, or a spread of users by what they answered (not by their place in the table)."""
     order = by_content(users)
-    chosen = order[np.linspace(0, len(order) - 1, min(PROBE_USERS, len(order))).astype(int)]
+    chosen = order[np.linspace(0, len(order) - 1, min(most, len(order))).astype(int)]
     return sorted(int(user) for user in chosen)
 
 
