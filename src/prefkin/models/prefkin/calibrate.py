@@ -54,21 +54,20 @@ class Fitted:
         """Moderated margins of rows of some users, drawn towards 0 by doubt, so that probabilities are honest."""
         X, d = Z / self.scale, Z.shape[1]
         mean, variance = np.einsum("ij,ij->i", X, self.mixture.mean[owner]), np.empty(len(X))
+        order = np.argsort(owner, kind="stable")
+        users, first, counts = np.unique(owner[order], return_index=True, return_counts=True)
         if d > STACKED_UP_TO:
-            for u in np.unique(owner):
-                mine = np.flatnonzero(owner == u)
+            for u, start, n in zip(users, first, counts, strict=True):
+                mine = order[start : start + n]
                 variance[mine] = self.mixture.person(int(u)).variance(X[mine])
             return self.temperature * _moderated(mean, variance)
-        order = np.argsort(owner, kind="stable")
-        users, first = np.unique(owner[order], return_index=True)
-        ends = np.append(first[1:], len(X))
         for piece in pieces(len(users), d * d):
             C = self._covariances[users[piece]] if self._kept else covariances(self.mixture, users[piece])
-            rows = order[first[piece.start] : ends[piece.stop - 1]]
-            x, at = X[rows], np.repeat(np.arange(len(C)), (ends - first)[piece])
-            for some in pieces(len(rows), d * d):
-                through = np.matmul(x[some, None, :], C[at[some]])[:, 0]
-                variance[rows[some]] = np.einsum("ij,ij->i", through, x[some])
+            for n in np.unique(counts[piece]):  # users with as many rows at once
+                some = np.flatnonzero(counts[piece] == n)
+                rows = order[first[piece][some, None] + np.arange(n)]
+                x = X[rows]
+                variance[rows] = np.einsum("uij,uij->ui", np.matmul(x, C[some]), x)
         return self.temperature * _moderated(mean, np.maximum(variance, 0.0))
 
     @property
@@ -121,8 +120,10 @@ def judge(rows: UserRows, plain: Mixture) -> Verdict:
         for metric, (prior, sites) in starts.items():
             scale, _, fit = fitted_in(train, metric, prior, sites.of(fold_of != fold))
             unseen = Signed.of_users(test, scale)
-            for factor, common in product(CALIBRATION.factors, CALIBRATION.common):
-                loss[metric, factor, common][heard] += _held_out_loss(with_spread(fit, factor, common), unseen)
+            for factor in CALIBRATION.factors:
+                spread = with_spread(fit, factor, 1.0)
+                for common in CALIBRATION.common:
+                    loss[metric, factor, common][heard] += _held_out_loss(with_spread(spread, 1.0, common), unseen)
     at = {option: int(np.argmin((each.sum(axis=0) + TEMPERED).round(9))) for option, each in loss.items()}
     best = {option: each[:, at[option]] for option, each in loss.items()}
     simple = ("isotropic", 1.0, 1.0)

@@ -19,7 +19,7 @@ from prefkin.inference.quadratics import Quadratics, Signed, expand, per_user_su
 from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, Scaling, set_evidence, solved
 from prefkin.models.prefkin.settings import LIMITS, TRUST, affordable
 
-__all__ = ["averaged", "bounded", "fit_degrees", "partition_prior"]
+__all__ = ["NEAR_ENOUGH", "averaged", "bounded", "fit_degrees", "partition_prior"]
 
 NEAR = np.array([0.25, 0.5, 0.71, 0.84, 1.0, 1.19, 1.41, 2.0, 4.0])
 WIDE = np.geomspace(0.003, 100.0, 10)  # variances from margins that hardly vary to margins that settle every answer
@@ -28,6 +28,7 @@ BELIEVED = 0.4  # change of log τ² that sites matched to a strength may still 
 APART, FARTHEST = 4.0, 4  # factor between variances tried, and how many of them to either side
 LEAST_PACE = 0.25  # share of the way that sites move at least
 SETTLED = 0.01  # change of log scales at which the fit is taken as found
+NEAR_ENOUGH = 0.05  # and at which scales wait for better sites
 
 
 @in_one_order
@@ -56,8 +57,7 @@ def fit_degrees(data: Signed, rounds: int = 16, start: Prior | None = None, site
         last_drift, drift, mean = drift, fit.mean - mean, fit.mean
         last_growth, last_size, size = growth, size, float(np.log((mean**2).sum() + np.finfo(float).tiny))
         growth = size - last_size
-        change = max(abs(growth), abs(np.log(scaling.within)), abs(np.log(scaling.between)))
-        if turn == rounds - 1 or (turn > 1 and change < SETTLED):
+        if turn == rounds - 1 or (turn > 1 and max(abs(growth), scaling.change) < SETTLED):
             break
         if float((drift * last_drift).sum()) < 0.0:  # they swing instead of settling
             pace = max(pace / 2.0, LEAST_PACE)
@@ -121,7 +121,7 @@ def _scaled(
         terms = users.at(tau)
         centres = Centres.of(terms.summed(everybody), prior)
         scaling = Scaling.of(terms, everybody, centres, Apart.of(users, everybody, prior), prior)
-        if step == steps - 1 or max(abs(np.log(scaling.within)), abs(np.log(scaling.between))) < SETTLED:
+        if step == steps - 1 or scaling.change < NEAR_ENOUGH:
             break
         tau, top = bounded(tau * scaling.within), bounded(top * scaling.between)
     return solved(users, sites, everybody, prior, terms=terms, centres=centres), scaling

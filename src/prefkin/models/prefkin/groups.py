@@ -17,7 +17,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
-from prefkin.models.prefkin.degrees import NEAR, SETTLED, averaged, bounded, partition_prior
+from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
 from prefkin.models.prefkin.mixture import (
     Apart,
     Centres,
@@ -77,7 +77,7 @@ def _from_start(
             crowd = Crowd(users, prior.within, terms)
             share = _assign(crowd, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
         found = solved(users, sites, share, prior, terms=terms)
-        if last or (turn >= effort.passes and _as_before(share, partition)):
+        if last or (turn > 0 and _as_before(share, partition)):
             break
         stretch = _stretch(data, found) if turn == 0 and thin else 1.0
         sites = found.refined(data, stretch)
@@ -276,7 +276,7 @@ def _scales(
         prior = prior._replace(m0=m0, top=top)
         within, between = bounded(prior.within * scaling.within), bounded(prior.between * scaling.between)
         after = prior._replace(within=within, between=between)
-        if step == steps - 1 or max(abs(np.log(scaling.within)), abs(np.log(scaling.between))) < SETTLED:
+        if step == steps - 1 or scaling.change < NEAR_ENOUGH:
             break
         prior = after
     if scaling.determined >= TRUST.determined:

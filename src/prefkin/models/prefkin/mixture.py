@@ -415,6 +415,11 @@ class Scaling(NamedTuple):
     determined: float  # parameters that speak about τ²
     centred: float  # and about ρ²
 
+    @property
+    def change(self) -> float:
+        """The larger change of both, in logarithms."""
+        return max(abs(float(np.log(self.within))), abs(float(np.log(self.between))))
+
     @classmethod
     def of(cls, terms: Terms, share: FloatArray, centres: Centres, apart: Apart, prior: Prior) -> Scaling:
         """From everybody's terms for τ² and the posterior of the centres."""

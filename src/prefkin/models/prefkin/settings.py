@@ -105,7 +105,7 @@ def affordable(data: Signed) -> Effort:
         passes=between(2, 1),
         moves=between(6, 3),
         steps=between(4, 2),
-        partners=between(12, 5),
+        partners=between(8, 5),
         contenders=between(12, 3),
         first_users=between(40, 6),
         warm_rounds=between(4, 2),
