@@ -11,12 +11,12 @@ beside a fine grid both are right to 1e-4 where the cavity is narrow.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 
 __all__ = ["Sites", "above_zero", "refine"]
 
@@ -51,7 +51,7 @@ class Sites(NamedTuple):
             copy = refine(copy, one, 0.5 * variance / known, variance / known)
         return cls(*(weights * each for each in copy))
 
-    def of(self, rows: FloatArray | slice) -> Sites:
+    def of(self, rows: IntArray | BoolArray) -> Sites:
         """The sites of some rows."""
         return Sites(self.precision[rows], self.pull[rows], self.level[rows])
 
@@ -60,8 +60,8 @@ class Sites(NamedTuple):
         return Sites(self.precision / factor**2, self.pull / factor, self.level)
 
 
-def above_zero(values: FloatArray) -> FloatArray:
-    """At least the least normal number, so that it can be divided by."""
+def above_zero(values: Any) -> Any:
+    """Numbers of 0 and more, or an array of them, at least the least normal number: so that it can be divided by."""
     return np.maximum(values, np.finfo(np.float64).tiny)
 
 

@@ -69,9 +69,9 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def members(self, position: int) -> IntArray:
         """Positions of the users whose rows shape the estimate of the user at `position`."""
 
-    @abstractmethod
     def _prior(self) -> tuple[float, float]:
-        """Ridge λ and slope κ of the information matrix."""
+        """Ridge λ and slope κ of the information matrix, of methods that are made of one."""
+        raise NotImplementedError
 
     @abstractmethod
     def width(self, user: Hashable) -> float:

@@ -12,7 +12,17 @@ from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, expand
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import _assign, _bounds, _merge, _stretch, find_groups, place, settle
-from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Person, Prior, Scaling, covariances, set_evidence, solved
+from prefkin.models.prefkin.mixture import (
+    Apart,
+    Centres,
+    Crowd,
+    Person,
+    Prior,
+    Scaling,
+    covariances,
+    set_evidence,
+    solved,
+)
 from tests.oracles import gaussian
 
 

@@ -28,7 +28,11 @@ class Signed:
     def of_users(cls, users: UserRows, scale: FloatArray | float = 1.0) -> Signed:
         """With features divided by `scale`."""
         Z, y, weights = users.rows
-        X, sign, step = np.empty(Z.shape, np.float32 if users.dim >= SINGLE_FROM else np.float64), 2.0 * y - 1.0, 1 << 10
+        X, sign, step = (
+            np.empty(Z.shape, np.float32 if users.dim >= SINGLE_FROM else np.float64),
+            2.0 * y - 1.0,
+            1 << 10,
+        )
         for rows in (slice(start, start + step) for start in range(0, len(Z), step)):
             np.divide(Z[rows] * sign[rows, None], scale, out=X[rows], casting="same_kind")
         return cls(X, weights, users.starts)

@@ -3,8 +3,8 @@
     θ_u ~ N(0, τ² I),    p(answers | θ) = Π σ(xᵀθ)^w,   x = (2y − 1) z
 
 Expectation propagation (`inference.propagation`) replaces each factor by a Gaussian site of precision s, so that the
-posterior is N(m, P) with P⁻¹ = Σ s x xᵀ + I/τ², and gives the evidence from which τ² is learnt. The Hessian at the estimate and variational
-bounds make τ², and radii with it, too small when answers are few or nearly certain
+posterior is N(m, P) with P⁻¹ = Σ s x xᵀ + I/τ², and gives the evidence from which τ² is learnt. The Hessian at the
+estimate and variational bounds make τ², and radii with it, too small when answers are few or nearly certain
 (docs/decisions/0006-off-c2pl-in-practice.md).
 """
 

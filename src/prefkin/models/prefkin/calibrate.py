@@ -164,10 +164,10 @@ def fitted_in(
     if metric == "isotropic":
         scale = np.full(rows.dim, above_zero(np.sqrt(np.mean(_sizes(rows) ** 2))))
         data = Signed.of_users(rows, scale)
-        return scale, data, fit_degrees(data, 16 if prior is None else 6, prior, sites)
-    scale = _each_by_its_size(rows)
+        return scale, data, fit_degrees(data, 16 if prior is None else 4, prior, sites)
+    scale, cold = _each_by_its_size(rows), prior is None
     for _ in range(2):
-        fit = fit_degrees(Signed.of_users(rows, scale), 8 if prior is None else 3, prior, sites)
+        fit = fit_degrees(Signed.of_users(rows, scale), 8 if prior is None else 2, prior, sites)
         prior, sites, n_users, imaginary = fit.prior, fit.sites, len(fit), CALIBRATION.imaginary
         spread = ((fit.mean - fit.centres.mean[0]) ** 2).sum(axis=0)
         for piece in pieces(n_users, rows.dim**2):
@@ -175,7 +175,7 @@ def fitted_in(
         share = (spread + imaginary * spread.mean() / n_users) / (n_users + imaginary)
         scale = scale / np.sqrt(share / share.mean())
     data = Signed.of_users(rows, scale)
-    return scale, data, fit_degrees(data, 6, prior, sites)
+    return scale, data, fit_degrees(data, 16 if cold else 4, prior, sites)
 
 
 def _sizes(rows: UserRows) -> FloatArray:

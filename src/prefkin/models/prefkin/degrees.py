@@ -27,7 +27,7 @@ FIRST = 6.0  # variance of margins to try first: clear, but not certain answers
 BELIEVED = 0.4  # change of log τ² that sites matched to a strength may still ask for
 APART, FARTHEST = 4.0, 4  # factor between variances tried, and how many of them to either side
 LEAST_PACE = 0.25  # share of the way that sites move at least
-SETTLED = 0.01  # change of log scales at which the fit is taken as found
+SETTLED = 0.003  # change of log scales at which the fit is taken as found
 NEAR_ENOUGH = 0.05  # and at which scales wait for better sites
 
 

@@ -1,18 +1,18 @@
 """PrefKin: evidence decides who is pooled, and how much.
 
-The prior over users is learnt from all of them (`degrees`, `groups`): groups of equals, people who differ by degrees, everybody
-alike, or nobody related. All else follows from the posterior: estimates, probabilities, caution, questions.
+The prior over users is learnt from all of them (`degrees`, `groups`): groups of equals, people who differ by degrees,
+everybody alike, or nobody related. All else follows from the posterior: estimates, probabilities, caution, questions.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +27,7 @@ from prefkin.data.rows import Rows, UserRows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
-from prefkin.execution.blas import in_one_order
+from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, threads
 from prefkin.inference.estimate import estimate_users, fit_preference
 from prefkin.inference.information import ball_radius
@@ -44,6 +44,19 @@ from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _on_its_threads(method: Method) -> Method:
+    """A method that works on as many threads as the model's `n_jobs` says, with sums in one order."""
+
+    @wraps(method)
+    def working(self: PrefKin, *args: Any, **kwargs: Any) -> Any:
+        with threads(self.n_jobs), single_threaded():
+            return method(self, *args, **kwargs)
+
+    return working  # type: ignore[return-value]
+
 
 class PrefKin(PreferenceModel):
     """Personal preferences from few comparisons each; no parameter needed.
@@ -51,10 +64,11 @@ class PrefKin(PreferenceModel):
     Parameters
     ----------
     metric : "isotropic" (all features may matter alike), "diagonal" (some matter more; free of units), or "auto":
-        whichever predicts held-out answers better (isotropic from 256 features on)
+        whichever predicts held-out answers better (isotropic where asking even a dozen users would take too long)
     level : of `radius_` and of the caution in `policy`
     n_jobs : threads; None or -1 for all cores
-    random_state : with more than 200 users the prior is learnt from 200: chosen by what they answered (None), or drawn
+    random_state : with more than 200 users (fewer with very many features) the prior is learnt from some: chosen by
+        what they answered (None), or drawn
 
     Attributes
     ----------
@@ -125,7 +139,7 @@ class PrefKin(PreferenceModel):
             data = Signed.of_users(rows, scale)
             wide = None if wide is None else settle(wide, sample, data)
             chosen = settle(chosen, sample, data)
-        for computed_when_asked_for in ("radius_", "own_theta_"):
+        for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
             self.__dict__.pop(computed_when_asked_for, None)
         self._users, self.users_ = rows, rows.labels
         self.n_comparisons_ = rows.counts
@@ -193,13 +207,13 @@ class PrefKin(PreferenceModel):
         share[members == u] = 1.0 - float(share.sum())
         return self.users_[members], share
 
-    @in_one_order
+    @_on_its_threads
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
         u = self.position(user)
         return self._fitted.covariance(u)
 
-    @in_one_order
+    @_on_its_threads
     def information(self, user: Hashable) -> FloatArray:
         """Posterior precision of a user's preference, the inverse of `covariance`, shape (d, d)."""
         inverse = np.linalg.inv(self.covariance(user))
@@ -212,7 +226,7 @@ class PrefKin(PreferenceModel):
 
     @cached_property
     def radius_(self) -> FloatArray:  # type: ignore[override]
-        """Radius of the ball around `theta_` that holds the preference with probability `level`.
+        """Radius of the ball around `theta_` that holds the preference with probability `level`; (U,).
 
         ‖θ − E θ‖² is a sum of squares; a Gamma law with its mean tr C and variance 2 tr C² stands in for it. The factor
         `caution` makes up for what the posterior leaves out (the partition, the scales); benchmarks/coverage.py
@@ -220,11 +234,15 @@ class PrefKin(PreferenceModel):
         """
         check_is_fitted(self)
         self._warn_of_miscalibration()
+        return self._radii
 
+    @cached_property
+    def _radii(self) -> FloatArray:
         def radius(user: int) -> float:
             return _ball(self._fitted.covariance(user), self.level)
 
-        return np.array(for_each(radius, range(len(self._users)), label="radii", n_jobs=self.n_jobs))
+        with threads(self.n_jobs):
+            return np.array(for_each(radius, range(len(self._users)), label="radii"))
 
     @cached_property
     def own_theta_(self) -> FloatArray:  # type: ignore[override]
@@ -232,7 +250,8 @@ class PrefKin(PreferenceModel):
         check_is_fitted(self)
         rows, scale = self._users, self._fitted.scale
         scaled = replace(rows, rows=_divided(rows.rows, scale))
-        return estimate_users(scaled, ridge=1.0 / max(self._own_variance, 1e-12), n_jobs=self.n_jobs) / scale
+        with threads(self.n_jobs):
+            return estimate_users(scaled, ridge=1.0 / max(self._own_variance, LIMITS.least_variance)) / scale
 
     def _warn_of_miscalibration(self) -> None:
         """Where benchmarks/coverage.py found norms underestimated: too few rows, or answers that are nearly certain."""
@@ -272,32 +291,32 @@ class PrefKin(PreferenceModel):
     def summary(self) -> Summary:
         """How alike these people are, and how sure that is; `print` says it in words."""
         check_is_fitted(self)
-        seats = np.argmax(self.membership_, axis=1)
+        places = np.argmax(self.membership_, axis=1)
         last = self.membership_.shape[1] - 1
         grouped = self.structure_ == "groups"
-        sizes = np.bincount(seats, minlength=last + 1)[:-1]
+        sizes = np.bincount(places, minlength=last + 1)[:-1]
         others = [1.0 - self._own_share(u) if grouped_with else 0.0 for u, grouped_with in self._leaning()]
         return Summary(
             self.structure_,
-            len(seats),
+            len(places),
             float(self._users.counts.sum()),
             self._users.dim,
             tuple(sorted((int(size) for size in sizes if size), reverse=True)) if grouped else (),
-            int((seats == last).sum()) if grouped else 0,
+            int((places == last).sum()) if grouped else 0,
             int((self.membership_.max(axis=1) < TRUST.certain_place).sum()) if grouped else None,
             float(np.mean(others)),
-            None if len(seats) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
+            None if len(places) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
         )
 
     def _leaning(self) -> Iterator[tuple[int, bool]]:
         """Every user, and whether there is anybody to lean on."""
         return ((u, len(self.members(u)) > 1) for u in range(len(self._users)))
 
-    @in_one_order
+    @_on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
 
-        `answers` and `prior` are the log odds of `user` sitting where `other` most likely sits, everybody else where
+        `answers` and `prior` are the log odds of `user` belonging where `other` most likely does, everybody else where
         they are. Without groups, `answers` is about the two wanting exactly the same.
         """
         u, v = self.position(user), self.position(other)
@@ -363,7 +382,7 @@ class PrefKin(PreferenceModel):
             low, high = (low, middle) if self._own_share(position, middle) >= 0.5 else (middle, high)
         return float((high - 1.0) * self._users.counts[position])
 
-    @in_one_order
+    @_on_its_threads
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
         """What own answers, and everybody's, leave of the covariance before any answer, in scaled features."""
         u, mixture = self.position(user), self._fitted.mixture
@@ -398,7 +417,7 @@ class PrefKin(PreferenceModel):
             prior=self.information(user),
         )
 
-    @in_one_order
+    @_on_its_threads
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
         """Place a new user, everybody else fixed."""
         check_is_fitted(self)
@@ -412,12 +431,9 @@ class PrefKin(PreferenceModel):
             alone = Fitted(one, fitted.scale)
         together = fitted.mixture.share @ one.share[0]
         radius = _ball(alone.covariance(0), self.level)
-        prior = 1.0 / max(fitted.mixture.prior.alone, 1e-12)
+        prior = 1.0 / fitted.mixture.prior.alone
         own = fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior) / fitted.scale
         return FoldedIn(one.mean[0] / fitted.scale, self.users_[together > 0.5], radius, own)
-
-    def _prior(self) -> tuple[float, float]:
-        return 1.0, 0.25
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
@@ -445,7 +461,7 @@ class PrefKin(PreferenceModel):
             "starts": self._users.starts,
             "scale": self._fitted.scale,
             "own_theta": self.own_theta_,
-            "radius": self.radius_,
+            "radius": self._radii,
             "share": mixture.share,
             "m0": mixture.prior.m0,
             **{f"site_{name}": values for name, values in mixture.sites._asdict().items()},
@@ -474,7 +490,7 @@ class PrefKin(PreferenceModel):
             quadratics = expand(Signed.of_users(users, arrays["scale"]), sites)
             wide = solved(quadratics, sites, everybody, prior, evidence)
         model._keep(Fitted(mixture, arrays["scale"], wide, about["heat"]))
-        model.__dict__["radius_"] = arrays["radius"]
+        model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
         model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
         model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
         model.n_features_in_ = users.dim

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
@@ -101,9 +100,8 @@ def _merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) 
     score = set_evidence(sums, m0, between)
     near = _partners(users, sums, prior, partition, partners)
     gain = np.full((n, n), -np.inf)
-    for row in range(n - 1):
-        rest = row + 1 + np.flatnonzero(near[row, row + 1 :])
-        gain[row, rest] = _union(sums, row, rest, prior) - score[row] - score[rest]
+    one, other = np.nonzero(np.triu(near, 1))
+    gain[one, other] = _union(sums, one, other, prior) - score[one] - score[other]
     alive, partition, total, best = np.ones(n, dtype=bool), partition.copy(), 0.0, (0.0, partition.copy())
     while alive.sum() > 1:
         i, j = (int(at) for at in np.unravel_index(int(np.argmax(gain)), gain.shape))
@@ -121,7 +119,8 @@ def _merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) 
         near[:, i] = near[i]
         rest = np.flatnonzero(alive & near[i] & (np.arange(n) != i))
         if rest.size:
-            gain[np.minimum(rest, i), np.maximum(rest, i)] = _union(sums, i, rest, prior) - score[i] - score[rest]
+            united = _union(sums, np.full(len(rest), i), rest, prior)
+            gain[np.minimum(rest, i), np.maximum(rest, i)] = united - score[i] - score[rest]
         if total > best[0]:
             best = (total, partition.copy())
     return np.unique(best[1], return_inverse=True)[1]
@@ -132,7 +131,7 @@ def _partners(users: Terms, sums: Terms, prior: Prior, partition: IntArray, part
     n = len(sums)
     if n <= 2 * partners:
         return np.ones((n, n), dtype=bool)
-    middle = np.array([_centre(sums[k], prior) for k in range(n)])
+    middle = _middles(sums, prior)
     explained = np.zeros((n, n))
     np.add.at(explained, partition, users.explained(middle))  # of each set's answers, by each centre
     gained = explained - np.diag(explained)[:, None]
@@ -143,17 +142,20 @@ def _partners(users: Terms, sums: Terms, prior: Prior, partition: IntArray, part
     return near | near.T
 
 
-def _centre(sums: Terms, prior: Prior) -> FloatArray:
-    P = np.eye(len(prior.m0), dtype=sums.A.dtype) + sums.A.dtype.type(prior.between) * sums.A
-    pull = (prior.between * sums.a + prior.m0).astype(P.dtype)
-    return np.asarray(solve(P, pull, assume_a="pos", overwrite_a=True, check_finite=False), dtype=np.float64)
+def _middles(sums: Terms, prior: Prior) -> FloatArray:
+    """The mean of each set's centre, (n, d), without its covariance."""
+    kind, found = sums.A.dtype.type, np.empty(sums.a.shape)
+    pull = (prior.between * sums.a + prior.m0).astype(kind)
+    for piece in pieces(len(sums), len(prior.m0) ** 2):
+        P = np.eye(len(prior.m0), dtype=kind) + kind(prior.between) * sums.A[piece]
+        found[piece] = np.linalg.solve(P, pull[piece, :, None])[:, :, 0]
+    return found
 
 
-def _union(sums: Terms, one: int, others: IntArray, prior: Prior) -> FloatArray:
-    """Evidence of `one` united with each of `others`."""
-    times, which = np.ones(len(others)), np.full(len(others), one)
-    together = joint_evidence(sums, others, sums, which, times, prior.m0, prior.between)
-    return together + sums.level[others] + sums.level[one]
+def _union(sums: Terms, one: IntArray, other: IntArray, prior: Prior) -> FloatArray:
+    """Evidence of each of `one` united with each of `other`."""
+    together = joint_evidence(sums, one, sums, other, np.ones(len(one)), prior.m0, prior.between)
+    return together + sums.level[one] + sums.level[other]
 
 
 # -- everybody may move ------------------------------------------------------------------------------------------------
@@ -260,9 +262,7 @@ class _Scales(NamedTuple):
     terms: Terms  # everybody's, for τ²
 
 
-def _scales(
-    users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, spread: float, steps: int
-) -> _Scales:
+def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, spread: float, steps: int) -> _Scales:
     """τ², ρ², m_0 and σ² by evidence; τ² as a mean where little is known of it, so that it does not collapse to 0.
 
     `terms` are everybody's for the τ² to start from.

@@ -440,7 +440,7 @@ def _ratio(squares: float, known: float) -> float:
 
 
 def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, float]:
-    """Squares of what draws users from their centres, Σ‖a − Am‖², and parameters behind them, Σ tr A − tr(A doubt A)."""
+    """Squares of what draws users from their centres, Σ‖a − Am‖², and parameters behind it, Σ tr A − tr(A doubt A)."""
     d, known = len(centres.mean.T), float(share.sum(axis=1) @ np.einsum("uii->u", terms.A, dtype=np.float64))
     if d <= STACKED_UP_TO:
         doubt = (share @ centres.doubt.reshape(-1, d * d)).reshape(-1, d, d)
@@ -448,7 +448,10 @@ def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, f
         images = np.matmul(terms.A, centres.mean.T)
         return float(np.einsum("uk,udk->", share, (terms.a[:, :, None] - images) ** 2)), known
     signs = np.random.default_rng(0).choice(np.array([-1.0, 1.0]), (d, PROBES)).astype(terms.A.dtype)
-    seen = [np.column_stack([signs, doubt @ signs, mean]).astype(signs.dtype) for doubt, mean in zip(centres.doubt, centres.mean, strict=True)]
+    seen = [
+        np.column_stack([signs, doubt @ signs, mean]).astype(signs.dtype)
+        for doubt, mean in zip(centres.doubt, centres.mean, strict=True)
+    ]
     squares = 0.0
     for u, k in zip(*np.nonzero(share), strict=True):
         image = terms.A[u] @ seen[k]

@@ -51,8 +51,8 @@ def comparisons_to_turn(mixture: Mixture, user: int, other: int, data: Signed) -
     """About how many more comparisons would change whether `user`, whose rows are `data`, belongs with `other`.
 
     The rows so far come again and again, with answers as a member of `other`'s group would give them on average; or,
-    when the two belong together, a member of the likeliest other group (the user's own answers taken alone, where there is
-    no other). The user is placed anew with both kinds of rows. Infinity: not with rows like these.
+    when the two belong together, a member of the likeliest other group (the user's own answers taken alone, where there
+    is no other). The user is placed anew with both kinds of rows. Infinity: not with rows like these.
     """
     around, beside = _without(mixture, user, other)
     prior, fits = _scores(around, mixture, user)

@@ -62,12 +62,11 @@ _JUDGING = 8e10  # multiplications that choosing by held-out answers may take
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is looked at. What is spared grows with the cost of one round over all users.
+    """How much is looked at: less, the more one round over all users costs, each economy by itself.
 
-    One start and no second look at merging from scratch: no difference at 40 users of 768 features, where sets that
-    belong together are clear; at d = 50 the second start wins one fit in five. Fewer partners: the same merges from 4 on
-    in all regimes of benchmarks/regimes.py but "near". Fewer users for the first scales: they are learnt again from
-    everybody, within 2 %.
+    What all of them together cost was measured where they are greatest, 40 users with 1,000 rows of 768 features: see
+    docs/decisions/0005-prefkin-by-evidence.md, Cost. Up to 2e9 multiplications a round (200 users with 200 rows of
+    100 features) nothing is spared.
     """
 
     starts: int  # shares of the spread within groups to start from
@@ -92,7 +91,9 @@ def affordable(data: Signed) -> Effort:
     n_users, d = len(data), data.dim
     rank = min(len(data.X) / max(n_users, 1), float(d))
     person = (3.0 * len(data.X) / max(n_users, 1) + 2.0 * rank) * rank * d
-    economy = float(np.clip(np.log10(n_users * person / _ROUND) / 1.5, 0.0, 1.0))  # 0: spare nothing; 1: all that can be
+    economy = float(
+        np.clip(np.log10(n_users * person / _ROUND) / 1.5, 0.0, 1.0)
+    )  # 0: spare nothing; 1: all that can be
 
     def between(most: int, least: int) -> int:
         return round(most + economy * (least - most))
