@@ -44,12 +44,12 @@ def cloud():
 
 
 def test_the_difference_of_two_users_varies_as_in_the_dense_posterior(cloud):
-    blocks = cloud._fitted.blocks
-    parts = [gaussian.dense(blocks.users.one(u)) for u in range(12)]
-    _, C = gaussian.joint_posterior(parts, blocks.prior.m0, blocks.prior.within, blocks.prior.between)
+    mixture = cloud._fitted.mixture
+    parts = [(*gaussian.dense(mixture.users, u), 0.0) for u in range(12)]
+    _, C = gaussian.joint_posterior(parts, mixture.prior.m0, mixture.prior.within, mixture.prior.between)
     for u, v in ((0, 1), (3, 7)):
         expected = C[u, :, u] + C[v, :, v] - C[u, :, v] - C[v, :, u]
-        assert np.allclose(difference_covariance(blocks, u, v), expected, atol=1e-9)
+        assert np.allclose(difference_covariance(mixture, u, v), expected, atol=1e-9)
 
 
 def test_the_error_of_a_distance_is_its_standard_deviation(rng):
@@ -59,50 +59,50 @@ def test_the_error_of_a_distance_is_its_standard_deviation(rng):
         assert _length_error(mean, C) == pytest.approx(drawn.std(), rel=0.08)
 
 
-def test_the_log_odds_are_those_of_the_seats():
-    """The fit iterates seats to a fixed point of exactly these odds."""
+def test_the_log_odds_are_those_of_the_groups():
+    """The fit iterates groups to a fixed point of exactly these odds."""
     people = make_population(np.random.default_rng(5), n_users=20, n_groups=2, dim=3, n_comparisons=20, strength=4.0)
-    blocks = PrefKin(metric="isotropic").fit(people.data)._fitted.blocks
-    assert blocks.share.shape[1] > 1
+    mixture = PrefKin(metric="isotropic").fit(people.data)._fitted.mixture
+    assert mixture.share.shape[1] > 1
     compared = 0
     for u in range(20):
         for v in range(20):
-            seat = int(np.argmax(blocks.weights[v]))
-            if u == v or seat == blocks.share.shape[1] or blocks.share[v, seat] < 0.99:
+            group = int(np.argmax(mixture.weights[v]))
+            if u == v or group == mixture.share.shape[1] or mixture.share[v, group] < 0.99:
                 continue
-            odds = joining_odds(blocks, u, v)
-            assert expit(odds.total) == pytest.approx(blocks.share[u, seat], abs=0.01)
-            sizes = blocks.share.sum(axis=0) - blocks.share[u]
-            assert odds.prior == pytest.approx(np.log(sizes[seat]) - np.log(sizes.sum() - sizes[seat] + 1.0))
-            compared += 0.02 < blocks.share[u, seat] < 0.98
+            odds = joining_odds(mixture, u, v)
+            assert expit(odds.total) == pytest.approx(mixture.share[u, group], abs=0.01)
+            sizes = mixture.share.sum(axis=0) - mixture.share[u]
+            assert odds.prior == pytest.approx(np.log(sizes[group]) - np.log(sizes.sum() - sizes[group] + 1.0))
+            compared += 0.02 < mixture.share[u, group] < 0.98
     assert compared > 3
 
 
 def test_log_odds_for_wanting_exactly_the_same_are_a_ratio_of_dense_integrals(cloud):
-    blocks = cloud._fitted.blocks
+    mixture = cloud._fitted.mixture
     for u, v in ((0, 1), (4, 9)):
-        terms = [gaussian.dense(blocks.users.one(w)) for w in (u, v)]
+        terms = [(*gaussian.dense(mixture.users, w), float(mixture.users.const[w])) for w in (u, v)]
         both = tuple(a + b for a, b in zip(*terms, strict=True))
-        spread = blocks.prior.within * np.eye(3)
-        same, *apart = (gaussian.log_integral(*t, blocks.centres.mean[0], spread) for t in (both, *terms))
-        assert equality_odds(blocks, u, v) == pytest.approx(same - sum(apart), abs=1e-6)
+        spread = mixture.prior.within * np.eye(3)
+        same, *apart = (gaussian.log_integral(*t, mixture.centres.mean[0], spread) for t in (both, *terms))
+        assert equality_odds(mixture, u, v) == pytest.approx(same - sum(apart), abs=1e-6)
 
 
 def test_as_many_comparisons_as_it_says_turn_the_verdict(model):
     """Placed anew, everybody else as they are, after drawing answers as the other group would give them."""
-    blocks, rng, early, late = model._fitted.blocks, np.random.default_rng(1), [], []
+    mixture, rng, early, late = model._fitted.mixture, np.random.default_rng(1), [], []
     for u in range(0, 24, 2):
         v = (u + 1) % 24
         why = model.explain(model.users_[u], model.users_[v])
         assert not why.joined
-        around, seat = _without(blocks, u, v)
+        around, group = _without(mixture, u, v)
         X = model._users.of(u).signed() / model._fitted.scale
         for share, turned in ((0.5, early), (2.0, late)):
             Z = X[rng.integers(len(X), size=round(share * why.turning_comparisons))]
-            answers = np.where(rng.random(len(Z)) < expit(Z @ around.centres.mean[seat]), 1.0, -1.0)
+            answers = np.where(rng.random(len(Z)) < expit(Z @ around.centres.mean[group]), 1.0, -1.0)
             rows = np.vstack([X, answers[:, None] * Z])
             turned.append(
-                place(around, Signed(rows, np.ones(len(rows)), np.array([0, len(rows)]))).share[0, seat] > 0.5
+                place(around, Signed(rows, np.ones(len(rows)), np.array([0, len(rows)]))).share[0, group] > 0.5
             )
     assert np.mean(early) < 0.3
     assert np.mean(late) > 0.8
@@ -125,9 +125,10 @@ def test_explanations_say_how_sure_and_what_would_change_it(model, cloud):
 
 def test_as_many_comparisons_as_it_says_make_own_answers_half_of_the_estimate(cloud):
     n = cloud._rows_to_half(0)
-    blocks = cloud._fitted.blocks
+    mixture = cloud._fitted.mixture
     more = 1.0 + n / 50.0
-    share = 1.0 - np.mean(1.0 / (1.0 + more * blocks.prior.within * blocks.users.one(0).h))
+    h = np.linalg.eigvalsh(gaussian.dense(mixture.users, 0)[0])
+    share = 1.0 - np.mean(1.0 / (1.0 + more * mixture.prior.within * h))
     assert (n == 0.0 and share >= 0.5) or share == pytest.approx(0.5, abs=1e-6)
 
 
@@ -153,13 +154,13 @@ def test_the_threshold_and_the_radii_that_turn_the_papers_verdict(rng):
 
 def test_doubt_is_what_the_posterior_leaves_of_the_prior(model, readers):
     fitted, known = model._fitted, model.coverage_map("Ada", n=6)
-    blocks = fitted.blocks
-    prior = blocks.prior.alone
+    mixture = fitted.mixture
+    prior = mixture.prior.alone
     C = model.covariance("Ada") * np.outer(fitted.scale, fitted.scale)
     assert np.allclose(np.sort(known.doubt**2), np.linalg.eigvalsh(C / prior))
     for direction in known.directions:
         assert direction.doubt**2 == pytest.approx(direction.vector @ C @ direction.vector / prior)
-    own = np.linalg.inv(gaussian.dense(blocks.users.one(0))[0] + np.eye(6) / prior) / prior
+    own = np.linalg.inv(gaussian.dense(mixture.users, 0)[0] + np.eye(6) / prior) / prior
     worst = known.directions[0]
     assert worst.own_doubt**2 == pytest.approx(worst.vector @ own @ worst.vector)
     assert {"hopeful", "technical"} <= set(worst.name.replace("−", "+").split(" + "))

@@ -4,11 +4,12 @@ import numpy as np
 from scipy.special import expit
 
 
-def dense(quadratic):
-    """H, c, and const where it is known."""
-    if hasattr(quadratic, "H"):
-        return quadratic.H, quadratic.c, None
-    return quadratic.V.T @ np.diag(quadratic.h) @ quadratic.V, quadratic.V.T @ quadratic.b, quadratic.const
+def dense(users, u):
+    """H and c of one user, in whichever form they are kept."""
+    if hasattr(users, "H"):
+        return users.H[u], users.c[u]
+    own = slice(users.starts[u], users.starts[u + 1])
+    return users.V[own].T @ np.diag(users.h[own]) @ users.V[own], users.V[own].T @ users.b[own]
 
 
 def log_integral(H, c, const, mean, covariance):

@@ -20,11 +20,11 @@ def by_content(users: UserRows) -> IntArray:
     return np.argsort(share, kind="stable")
 
 
-def probe_users(users: UserRows) -> list[int]:
+def probe_users(users: UserRows, most: int = PROBE_USERS) -> list[int]:
     """Everybody, or a spread of users by what they answered (not by their place in the table)."""
     order = by_content(users)
     enough = int(np.ceil(PROBE_ANSWERS * len(users) / max(len(users.rows.y), 1)))
-    n = min(len(order), PROBE_USERS, max(enough, LEAST_PROBES))
+    n = min(len(order), most, max(enough, LEAST_PROBES))
     chosen = order[np.linspace(0, len(order) - 1, n).astype(int)]
     return sorted(int(user) for user in chosen)
 

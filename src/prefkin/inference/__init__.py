@@ -9,5 +9,6 @@ _kernels     inner loops compiled by numba
 spectrum     smallest eigenvalues
 information  information matrix, width of a confidence set, radius of a ball
 held_out     what held-out answers choose
+propagation  expectation propagation: each answer's likelihood as a quadratic in its margin
 quadratics   each user's log-likelihood as a quadratic
 """

@@ -35,12 +35,13 @@ from prefkin.decide.belief import Belief
 from prefkin.decide.policy import Policy, greedy_policy, safest_policy
 from prefkin.decide.session import ActiveSession, session_state
 from prefkin.errors import InvalidComparisons, InvalidParameter
-from prefkin.execution.blas import in_one_order
+from prefkin.execution.blas import in_one_order, single_threaded
 from prefkin.inference.information import information_matrix
 from prefkin.models.coverage import CoverageMap, coverage_map
 from prefkin.models.reports import Summary
 
 MOST_PESSIMISM = 1e6
+SMALL = 64  # features up to which a product with one row is never divided among threads
 
 __all__ = ["PreferenceModel"]
 
@@ -69,9 +70,9 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def members(self, position: int) -> IntArray:
         """Positions of the users whose rows shape the estimate of the user at `position`."""
 
-    @abstractmethod
     def _prior(self) -> tuple[float, float]:
-        """Ridge λ and slope κ of the information matrix."""
+        """Ridge λ and slope κ of the information matrix, of methods that are made of one."""
+        raise NotImplementedError
 
     @abstractmethod
     def width(self, user: Hashable) -> float:
@@ -107,15 +108,28 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         """θ_u and, as its covariance, the inverse of `information(user)`: what policies and questions are made from."""
         return Belief.from_information(self.theta_[self.position(user)], self.information(user))
 
-    @in_one_order
     def decision_function(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
         """The log-odds of each row: positive when the first action is the one `users[i]` would prefer."""
-        check_is_fitted(self)
+        if not hasattr(self, "_users"):
+            check_is_fitted(self)
         if isinstance(Z, Comparisons):
             users = Z.users if users is None else users
             Z = Z.Z
-        features = validate_data(self, Z, reset=False, dtype=np.float64)
-        return self._margins(features, self._owners(users, len(features)))
+        features = self._checked_features(Z)
+        owner = self._owners(users, len(features))
+        if features.shape[1] <= SMALL and len(features) == 1:  # no BLAS divides that: nothing to put in order
+            return self._margins(features, owner)
+        with single_threaded():
+            return self._margins(features, owner)
+
+    def _checked_features(self, Z: Any) -> FloatArray:
+        """Features to predict for; what needs no conversion and has no names to compare is looked at, and no more."""
+        plain = type(Z) is np.ndarray and Z.dtype == np.float64 and Z.ndim == 2 and len(Z) > 0
+        if plain and Z.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
+            features: FloatArray = Z
+            if np.isfinite(features).all():
+                return features
+        return np.asarray(validate_data(self, Z, reset=False, dtype=np.float64))
 
     def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
         """θ_uᵀz of each row, u its owner."""

@@ -91,10 +91,10 @@ def test_the_information_distance_is_that_of_the_grid_posteriors():
 def test_more_features_than_rows_give_what_the_dense_formulas_give():
     rows = some_rows(5, 4, dim=7)
     found = believe(rows, 0.7)
-    H = rows.Z.T @ (rows.Z * (rows.weights * found.sites[0])[:, None])
+    H = rows.Z.T @ (rows.Z * found.sites.precision[:, None])
     P = np.linalg.inv(H + np.eye(7) / 0.7)
     side = 2 * rows.y - 1
-    assert np.allclose(found.mean, P @ rows.Z.T @ (side * rows.weights * found.sites[1]))
+    assert np.allclose(found.mean, P @ rows.Z.T @ (side * found.sites.pull))
     off = found.mean - np.ones(7)
     first, second = found.moments(np.ones(7))
     assert first == pytest.approx(np.trace(P) + off @ off)

@@ -1,5 +1,7 @@
 """PrefKin as people use it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -13,7 +15,7 @@ from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.evaluate.compare import compare
 from prefkin.evaluate.metrics import held_out
 from prefkin.models.baselines import mixture_em, per_user, pooled, shrink_to_pooled
-from prefkin.models.prefkin.estimator import CAUTION
+from prefkin.models.prefkin.settings import LIMITS, TRUST
 from tests.conftest import answers_by_degrees
 
 
@@ -93,7 +95,7 @@ def test_probabilities_are_moderated_by_doubt(grouped, model):
 def test_the_radius_is_the_quantile_of_the_posteriors_distance(model, rng):
     C = model.covariance(2)
     draws = np.linalg.norm(rng.multivariate_normal(np.zeros(4), C, 200_000), axis=1)
-    assert model.radius_[2] == pytest.approx(CAUTION * np.quantile(draws, 0.95), rel=0.02)
+    assert model.radius_[2] == pytest.approx(TRUST.caution * np.quantile(draws, 0.95), rel=0.02)
 
 
 def test_explanations_carry_the_probability(grouped, model):
@@ -314,7 +316,7 @@ def test_the_demo_readers_are_grouped_on_seeds_that_are_not_shown():
 def test_with_many_users_the_prior_is_learnt_from_some_and_everybody_is_seated(monkeypatch, tmp_path, grouped):
     """What a search among all 15 finds, a prior learnt from 10 of them finds too; also when read back from a file."""
     everybody = PrefKin().fit(grouped.data)
-    monkeypatch.setattr("prefkin.models.prefkin.estimator.MOST_SEATED", 10)
+    monkeypatch.setattr("prefkin.models.prefkin.estimator.LIMITS", replace(LIMITS, most_users=10))
     some = PrefKin(random_state=0).fit(grouped.data)
     assert some.structure_ == everybody.structure_ == "groups"
     assert [some.members(u).tolist() for u in range(15)] == [everybody.members(u).tolist() for u in range(15)]
@@ -376,7 +378,7 @@ def test_somebody_whose_rows_count_nothing_is_no_obstacle(dim):
 
 
 def test_the_sample_of_many_users_follows_what_they_answered(monkeypatch, grouped):
-    monkeypatch.setattr("prefkin.models.prefkin.estimator.MOST_SEATED", 10)
+    monkeypatch.setattr("prefkin.models.prefkin.estimator.LIMITS", replace(LIMITS, most_users=10))
     first = PrefKin().fit(grouped.data)
     data = grouped.data
     renamed = PrefKin().fit(data.Z, data.y.astype(int), users=[f"{(7 * u) % 15:02d}" for u in data.who])

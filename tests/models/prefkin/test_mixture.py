@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefkin.execution.executor import threads
-from prefkin.inference.quadratics import ByDirections, Signed, Sites, expand, refine
-from prefkin.inference.quadratics.matrices import ByMatrices
-from prefkin.models.prefkin.degrees import fit_cloud
-from prefkin.models.prefkin.groups import _assign, _bounds, _merge, _stretch, find_blocks, place, settle
+from prefkin.inference.propagation import Sites, refine
+from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, expand
+from prefkin.models.prefkin.degrees import fit_degrees
+from prefkin.models.prefkin.groups import _assign, _bounds, _merge, _stretch, find_groups, place, settle
 from prefkin.models.prefkin.mixture import (
+    Apart,
     Centres,
+    Crowd,
     Person,
     Prior,
-    Sums,
-    block_sums,
+    Scaling,
     covariances,
     set_evidence,
     solved,
-    user_sums,
 )
 from tests.oracles import gaussian
 
@@ -43,7 +43,7 @@ def stacked(parts):
 
 def users_of(data, sites, form=ByDirections):
     users = form.of(data, sites)
-    return users, [(*gaussian.dense(users.one(u))[:2], float(users.const[u])) for u in range(len(users))]
+    return users, [(*gaussian.dense(users, u), float(users.const[u])) for u in range(len(users))]
 
 
 @given(
@@ -54,34 +54,27 @@ def users_of(data, sites, form=ByDirections):
 def test_users_integrals_are_those_of_dense_matrices(seed, variance, form):
     rng, data, sites = some_users(seed)
     users, parts = users_of(data, sites, form)
-    m, prior, rows = rng.standard_normal(3), variance * np.eye(3), rng.standard_normal((4, 3))
+    m, prior = rng.standard_normal(3), variance * np.eye(3)
     share = np.array([0.0, 0.5, 1.0])
-    means = users.posterior_means(np.outer(share, m), variance, share)
-    A, a = users.curvatures(variance), users.pulls(variance)
+    terms = users.at(variance)
+    means = terms.posterior_means(np.outer(share, m), variance, share)
     for u, (H, c, const) in enumerate(parts):
-        q = users.one(u)
-        assert users.evidences(m, variance)[u] == pytest.approx(gaussian.log_integral(H, c, const, m, prior), abs=1e-8)
+        expected = gaussian.log_integral(H, c, const, m, prior)
+        assert users.evidences(m, variance)[u] == pytest.approx(expected, abs=1e-8)
+        assert (terms.level + terms.explained(m[None])[:, 0])[u] == pytest.approx(expected, abs=1e-8)
         mean, C = gaussian.posterior(H, c, m, prior)
-        assert np.allclose(q.posterior_mean(m, variance), mean, atol=1e-9)
         assert np.allclose(means[u], share[u] * mean, atol=1e-9)
-        assert np.allclose(variance * q.keep(np.eye(3), variance), C, atol=1e-9)
-        assert np.allclose(q.shrink(variance).sum() + 3 - len(q.shrink(variance)), np.trace(C) / variance)
+        assert np.allclose(variance * (np.eye(3) - variance * terms.A[u]), C, atol=1e-9)
         G = np.linalg.inv(np.eye(3) + variance * H)
-        assert np.allclose(q.keep(rows, variance), rows @ G.T, atol=1e-9)
-        assert np.allclose(A[u], H @ G, atol=1e-9)
-        assert np.allclose(a[u], G @ c, atol=1e-9)
+        assert np.allclose(terms.A[u], H @ G, atol=1e-9)
+        assert np.allclose(terms.a[u], G @ c, atol=1e-9)
     shares = np.column_stack([share, 1.0 - share])
-    expected = block_sums(users, variance, shares)
-    assert np.allclose(expected.A, np.einsum("uk,uij->kij", shares, A), atol=1e-9)
-    before = users.evidences(m, variance)
-    users.hold(variance)
-    held = block_sums(users, variance, shares)
-    assert variance in users.held
-    assert np.allclose(held.A, expected.A, atol=1e-9)
-    assert np.allclose(held.a, expected.a, atol=1e-9)
-    assert np.allclose(users.evidences(m, variance), before, atol=1e-9)
-    assert np.allclose(users.one(1).posterior_mean(m, variance), means[1] / share[1], atol=1e-9)
-    assert np.allclose(users.posterior_means(np.outer(share, m), variance, share), means, atol=1e-9)
+    sums = terms.summed(shares)
+    assert np.allclose(sums.A, np.einsum("uk,uij->kij", shares, terms.A), atol=1e-9)
+    assert np.allclose(sums.a, shares.T @ terms.a, atol=1e-9)
+    some = users.some(np.array([2, 1])).at(variance)
+    assert np.array_equal(some.A, terms.A[[2, 1]])
+    assert np.array_equal(some.level, terms.level[[2, 1]])
 
 
 def test_matrices_keep_their_digits_whatever_the_scale(rng):
@@ -92,8 +85,9 @@ def test_matrices_keep_their_digits_whatever_the_scale(rng):
     users = ByMatrices(H[None].astype(np.float32), c[None], np.zeros(1))
     for variance in (0.0, 1e-8, 1e-4, 1e-2, 1.0, 100.0):
         expected = np.linalg.solve(np.eye(60) + variance * H, H)
-        assert np.abs(users.curvatures(variance)[0] - expected).max() < 1e-4 * np.abs(expected).max()
-        assert np.allclose(users.pulls(variance)[0], np.linalg.solve(np.eye(60) + variance * H, c), atol=1e-4)
+        terms = users.at(variance)
+        assert np.abs(terms.A[0] - expected).max() < 1e-4 * np.abs(expected).max()
+        assert np.allclose(terms.a[0], np.linalg.solve(np.eye(60) + variance * H, c), atol=1e-4)
 
 
 def test_matrices_turn_to_double_precision_where_single_is_not_enough(rng):
@@ -104,12 +98,13 @@ def test_matrices_turn_to_double_precision_where_single_is_not_enough(rng):
     matrices, directions = ByMatrices.of(data, sites), ByDirections.of(replace(data, X=data.X.astype(float)), sites)
     m = rng.standard_normal(64)
     for variance in (1.0, 100.0, 1e4):
-        assert np.allclose(matrices.pulls(variance), directions.pulls(variance), atol=2e-3)
+        terms, expected = matrices.at(variance), directions.at(variance)
+        assert np.allclose(terms.a, expected.a, atol=2e-3)
         assert np.allclose(matrices.evidences(m, variance), directions.evidences(m, variance), atol=0.02)
-        for forms in (matrices.some(np.array([1])), matrices.between(slice(1, 2))):
-            assert np.array_equal(forms.pulls(variance)[0], matrices.pulls(variance)[1])
-        one, other = matrices.one(1), directions.one(1)
-        assert np.allclose(one.posterior_mean(m, variance), other.posterior_mean(m, variance), atol=0.01)
+        assert np.array_equal(matrices.some(np.array([1])).at(variance).a[0], terms.a[1])
+        means = np.tile(m, (2, 1))
+        found = terms.posterior_means(means, variance)
+        assert np.allclose(found, expected.posterior_means(means, variance), atol=0.01)
 
 
 def test_matrices_and_directions_find_the_same_people(rng, monkeypatch):
@@ -119,8 +114,8 @@ def test_matrices_and_directions_find_the_same_people(rng, monkeypatch):
     data = stacked(list((X * signs[:, :, None]).astype(np.float32)))
     found = []
     for full in (0.6, np.inf):
-        monkeypatch.setattr("prefkin.inference.quadratics.expansion.FULL", full)
-        found.append(find_blocks(data, fit_cloud(data)))
+        monkeypatch.setattr("prefkin.inference.quadratics.FULL", full)
+        found.append(find_groups(data, fit_degrees(data)))
     assert isinstance(found[0].users, ByMatrices)
     assert isinstance(found[1].users, ByDirections)
     assert np.array_equal(np.argmax(found[0].weights, axis=1), np.argmax(found[1].weights, axis=1))
@@ -128,17 +123,37 @@ def test_matrices_and_directions_find_the_same_people(rng, monkeypatch):
     assert found[0].evidence == pytest.approx(found[1].evidence, abs=0.05)
 
 
-def test_sums_of_matrices_do_not_depend_on_threads_or_on_what_is_held(rng):
+def test_sums_of_matrices_do_not_depend_on_threads(rng):
     X = rng.standard_normal((20, 30, 24)).astype(np.float32)
     data = stacked(list(X))
     shares, sums = rng.random((20, 2)), []
     for n_jobs in (1, 3):
         with threads(n_jobs):
-            users = ByMatrices.of(data, Sites.start(data.weights))
-            sums.append(users.curvatures_of(0.1, shares))
-            users.hold(0.1)
-            sums.append(users.curvatures_of(0.1, shares))
-    assert all(np.array_equal(each, sums[0]) for each in sums)
+            sums.append(ByMatrices.of(data, Sites.start(data.weights)).at(0.1).summed(shares).A)
+    assert np.array_equal(*sums)
+
+
+@pytest.mark.parametrize("d", [3, 70])
+def test_scales_rise_where_evidence_does(d):
+    """The ratios of `Scaling` less 1 have the sign of the evidence's slope, and are 1 where it is highest."""
+    rng, data, sites = some_users(5, d, (40, 60, 80, 90))
+    users, share = expand(data, sites), np.array([[1.0, 0.0], [0.6, 0.4], [0.0, 0.9], [0.0, 0.0]])
+    m0 = 0.1 * rng.standard_normal(d)
+    alone = 1.0 - share.sum(axis=1)
+
+    def evidence(within, between):
+        sets = set_evidence(users.at(within).summed(share), m0, between).sum()
+        return sets + alone @ users.evidences(m0, within + between)
+
+    for within, between in ((0.05, 0.4), (1.0, 0.1)):
+        prior = Prior(m0, within, between, 1.0)
+        terms = users.at(within)
+        centres = Centres.of(terms.summed(share), prior)
+        found = Scaling.of(terms, share, centres, Apart.of(users, share, prior), prior)
+        slope = (evidence(within * 1.001, between) - evidence(within / 1.001, between)) / 0.002
+        assert (found.within - 1.0) * found.determined / 2.0 == pytest.approx(slope, rel=0.1 if d > 64 else 0.01)
+        slope = (evidence(within, between * 1.001) - evidence(within, between / 1.001)) / 0.002
+        assert (found.between - 1.0) * found.centred / 2.0 == pytest.approx(slope, rel=0.01)
 
 
 def test_people_who_want_twice_as_much_are_found_to():
@@ -191,7 +206,7 @@ def test_rows_that_count_twice_are_two_rows(rng):
     X = rng.standard_normal((6, 2))
     twice = Signed(X, np.full(6, 2.0), np.array([0, 6]))
     both = stacked([np.vstack([X, X])])
-    one, other = (fit_cloud(data) for data in (twice, both))
+    one, other = (fit_degrees(data) for data in (twice, both))
     assert np.allclose(one.mean, other.mean, atol=1e-8)
     assert one.evidence == pytest.approx(other.evidence, abs=1e-8)
 
@@ -215,9 +230,9 @@ def test_the_evidence_of_a_user_is_nearly_the_integral_itself(rng):
 def test_the_evidence_of_a_set_is_the_joint_integral_over_its_users(seed, within, between):
     rng, data, sites = some_users(seed)
     (users, parts), m0 = users_of(data, sites), rng.standard_normal(3)
-    whole = set_evidence(block_sums(users, within, np.ones((3, 1))), m0, between)[0]
+    single = users.at(within)
+    whole = set_evidence(single.summed(np.ones((3, 1))), m0, between)[0]
     assert whole == pytest.approx(gaussian.joint_log_integral(parts, m0, within, between), abs=1e-7)
-    single = user_sums(users, within)
     assert whole == pytest.approx(set_evidence(single[0] + single[1] + single[2], m0, between), abs=1e-9)
 
 
@@ -233,7 +248,7 @@ def test_means_and_covariances_are_those_of_the_joint_posterior(seed, within):
         person = blocks.person(u)
         assert np.allclose(person.mean, mean[u], atol=1e-8)
         assert np.allclose(person.covariance(), C[u, :, u], atol=1e-8)
-        assert np.allclose(covariances(blocks)[u], C[u, :, u], atol=1e-8)
+        assert np.allclose(covariances(blocks, slice(None))[u], C[u, :, u], atol=1e-8)
         assert np.allclose(person.variance(rows), np.einsum("ij,jk,ik->i", rows, C[u, :, u], rows), atol=1e-8)
 
 
@@ -257,6 +272,7 @@ def test_somebody_torn_between_blocks_has_the_moments_of_the_mixture():
     assert np.allclose(person.mean, middle, atol=1e-9)
     assert np.allclose(blocks.mean[0], middle, atol=1e-9)
     assert np.allclose(person.covariance(), whole, atol=1e-9)
+    assert np.allclose(covariances(blocks, np.array([2, 0]))[1], whole, atol=1e-9)
     rows = rng.standard_normal((4, 3))
     assert np.allclose(person.variance(rows), np.einsum("ij,jk,ik->i", rows, whole, rows), atol=1e-9)
 
@@ -266,7 +282,7 @@ def test_soft_seats_are_leave_one_out_odds():
     _, data, sites = some_users(3, 3, (6, 6, 6, 6))
     (users, parts), m0 = users_of(data, sites), np.zeros(3)
     share = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    soft = _assign(users, share, Prior(m0, 0.1, 0.5, 1.0), 1)
+    soft = _assign(Crowd(users, 0.1), share, Prior(m0, 0.1, 0.5, 1.0), 1)
     for u in range(4):
         odds = []
         for block in (0, 1):
@@ -289,10 +305,10 @@ def test_merging_follows_the_evidence():
         X.append(np.where(rng.random(80) < 1 / (1 + np.exp(-Z @ theta)), 1, -1)[:, None] * Z)
     data = stacked(X)
     users = expand(data, Sites.start(data.weights))
-    seats = _merge(users, Prior(np.zeros(2), 0.01, 1.0, 1.0), np.arange(4))
+    seats = _merge(users.at(0.01), Prior(np.zeros(2), 0.01, 1.0, 1.0), np.arange(4))
     assert seats[0] == seats[1] != seats[2] == seats[3]
     score = [
-        set_evidence(block_sums(users, 0.01, np.eye(max(p) + 1)[list(p)]), np.zeros(2), 1.0).sum()
+        set_evidence(users.at(0.01).summed(np.eye(max(p) + 1)[list(p)]), np.zeros(2), 1.0).sum()
         for p in ((0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 0), (0, 1, 2, 3), (0, 0, 1, 2), (0, 1, 2, 2))
     ]
     assert np.argmax(score) == 0
@@ -307,8 +323,8 @@ def test_groups_are_found_when_there_are_some_and_not_otherwise():
 
     centres = 2 * rng.standard_normal((3, 4))
     grouped = stacked([signed(centres[u % 3]) for u in range(12)])
-    cloud = fit_cloud(grouped)
-    blocks = find_blocks(grouped, cloud)
+    cloud = fit_degrees(grouped)
+    blocks = find_groups(grouped, cloud)
     assert blocks.evidence > cloud.evidence + 10
     assert [set(np.flatnonzero(column > 0.5)) for column in blocks.share.T] in (
         [{0, 3, 6, 9}, {1, 4, 7, 10}, {2, 5, 8, 11}],
@@ -316,8 +332,8 @@ def test_groups_are_found_when_there_are_some_and_not_otherwise():
     )  # fmt: skip
     middle = rng.standard_normal(4)
     by_degrees = stacked([signed(middle + 0.7 * rng.standard_normal(4)) for _ in range(12)])
-    cloud = fit_cloud(by_degrees)
-    assert find_blocks(by_degrees, cloud).evidence < cloud.evidence + 1
+    cloud = fit_degrees(by_degrees)
+    assert find_groups(by_degrees, cloud).evidence < cloud.evidence + 1
 
 
 @given(seed=st.integers(0, 300), within=st.sampled_from([0.01, 0.5]), between=st.sampled_from([0.05, 2.0]))
@@ -325,11 +341,11 @@ def test_bounds_hold(seed, within, between):
     """The evidence that a newcomer adds to a block lies between the bounds that decide whether to compute it."""
     rng, data, sites = some_users(seed)
     (users, _), prior = users_of(data, sites), Prior(rng.standard_normal(3), within, between, 1.0)
-    own = user_sums(users, within)
+    own = users.at(within)
     block = own[0] + own[1]
-    block = Sums(block.A[None], block.a[None], block.level[None])
+    block = Terms(block.A[None], block.a[None], block.level[None])
     low, high = _bounds(own, Centres.of(block, prior))
-    joined = Sums(block.A[0] + own.A[2], block.a[0] + own.a[2], block.level[0] + own.level[2])
+    joined = Terms(block.A[0] + own.A[2], block.a[0] + own.a[2], block.level[0] + own.level[2])
     gained = set_evidence(joined, prior.m0, between) - set_evidence(block, prior.m0, between)[0]
     assert low[2, 0] - 1e-9 <= gained <= high[2, 0] + 1e-9
 
@@ -346,8 +362,8 @@ def people(rng, n_users, n_groups=3, n=60, d=4):
 def test_everybody_settles_where_a_search_among_all_would_seat_them(rng):
     data = people(rng, 36)
     known = np.arange(12)
-    everybody = find_blocks(data, fit_cloud(data))
-    some = find_blocks(data.some(known), fit_cloud(data.some(known)))
+    everybody = find_groups(data, fit_degrees(data))
+    some = find_groups(data.some(known), fit_degrees(data.some(known)))
     settled = settle(some, known, data)
     together = everybody.share @ everybody.share.T > 0.5
     assert ((settled.share @ settled.share.T > 0.5) == together).mean() > 0.97
@@ -358,7 +374,7 @@ def test_everybody_settles_where_a_search_among_all_would_seat_them(rng):
 def test_a_group_that_the_first_users_do_not_belong_to_is_found_among_the_others(rng):
     data = people(rng, 24)
     known = np.array([u for u in range(24) if u % 3])  # nobody of the first group
-    some = find_blocks(data.some(known), fit_cloud(data.some(known)))
+    some = find_groups(data.some(known), fit_degrees(data.some(known)))
     settled = settle(some, known, data)
     first = np.arange(0, 24, 3)
     together = settled.share @ settled.share.T
@@ -368,12 +384,12 @@ def test_a_group_that_the_first_users_do_not_belong_to_is_found_among_the_others
 
 def test_placing_somebody_is_what_seating_them_with_everybody_else_fixed_gives(rng):
     data = people(rng, 12)
-    blocks = find_blocks(data.some(np.arange(11)), fit_cloud(data.some(np.arange(11))))
+    blocks = find_groups(data.some(np.arange(11)), fit_degrees(data.some(np.arange(11))))
     one = place(blocks, data.some([11]))
     assert isinstance(one.person(0), Person)
     assert one.share[0].max() > 0.9
     # the centre of that block as prior, by dense matrices, at the sites found
-    H, c, _ = gaussian.dense(one.users.one(0))
+    H, c = gaussian.dense(one.users, 0)
     k = int(np.argmax(one.share[0]))
     mean, _ = gaussian.posterior(H, c, blocks.centres.mean[k], blocks.prior.within * np.eye(4))
     assert np.allclose(one.mean[0], mean, atol=0.05)
@@ -383,16 +399,7 @@ def test_single_precision_with_many_features_changes_little(rng, monkeypatch):
     data = people(rng, 6, n=30, d=5)
     wide = Signed(np.hstack([data.X, 0.1 * rng.standard_normal((len(data.X), 275))]), data.weights, data.starts)
     narrow = Signed(wide.X.astype(np.float32), data.weights, data.starts)
-    one, other = (fit_cloud(which, rounds=4) for which in (wide, narrow))
+    one, other = (fit_degrees(which, rounds=4) for which in (wide, narrow))
     assert other.users.V.dtype == np.float32
     assert np.allclose(one.mean, other.mean, atol=1e-3)
     assert one.evidence == pytest.approx(other.evidence, abs=0.01)
-
-
-def test_parts_of_the_users_are_views_of_the_whole(rng):
-    users = expand(data := people(rng, 5), Sites.start(data.weights))
-    middle, some = users.between(slice(1, 3)), users.some(np.array([1, 2]))
-    assert isinstance(middle, ByDirections)
-    assert np.shares_memory(middle.V, users.V)
-    for name in ("V", "h", "b", "const", "starts"):
-        assert np.array_equal(getattr(middle, name), getattr(some, name))

@@ -1,27 +1,42 @@
-"""Each user's log-likelihood as a quadratic, matched to what is believed about the user.
+"""Each user's log-likelihood as a quadratic, from the sites of expectation propagation.
 
-1. sites       each row's likelihood as a quadratic in its margin, by expectation propagation
-2. forms       what a user's quadratic has to tell
-3. directions  kept along the eigenvectors of the user's information: any τ², any rank
-4. matrices    kept as a matrix: many features and answers, few τ²
-5. expansion   from sites to quadratics, in the form that takes less time
+1. signed      users' rows, as if the first action had always been preferred
+2. forms       what quadratics have to tell: terms in a prior's mean
+3. matrices    kept as a matrix a user
+4. directions  kept along the directions that a user's few rows span
 """
 
-from prefkin.inference.quadratics.directions import STACKED_UP_TO, ByDirections
-from prefkin.inference.quadratics.expansion import expand
-from prefkin.inference.quadratics.forms import Quadratic, Quadratics
-from prefkin.inference.quadratics.matrices import mirrored
-from prefkin.inference.quadratics.sites import Signed, Sites, per_user_sum, refine
+from __future__ import annotations
+
+from prefkin.inference.propagation import Sites
+from prefkin.inference.quadratics.directions import ByDirections
+from prefkin.inference.quadratics.forms import Quadratics, Terms
+from prefkin.inference.quadratics.matrices import STACKED_UP_TO, ByMatrices, mirrored
+from prefkin.inference.quadratics.signed import Signed, per_user_sum
 
 __all__ = [
     "STACKED_UP_TO",
     "ByDirections",
-    "Quadratic",
+    "ByMatrices",
     "Quadratics",
     "Signed",
-    "Sites",
+    "Terms",
     "expand",
     "mirrored",
     "per_user_sum",
-    "refine",
 ]
+
+FULL = 0.6  # rows per feature from which a matrix takes less time than as many directions
+
+
+def expand(data: Signed, sites: Sites) -> Quadratics:
+    """Everybody's quadratic from the sites of their rows, in the form that takes less time.
+
+    >>> import numpy as np
+    >>> one = Signed(np.array([[1.0, 0.0]]), np.ones(1), np.array([0, 1]))
+    >>> terms = expand(one, Sites.start(one.weights)).at(4.0)
+    >>> terms.posterior_means(np.zeros((1, 2)), 4.0).tolist()
+    [[1.0, 0.0]]
+    """
+    thin = data.dim > STACKED_UP_TO and len(data.X) < FULL * len(data) * data.dim
+    return (ByDirections if thin else ByMatrices).of(data, sites)

@@ -1,4 +1,4 @@
-"""What a user's quadratic has to tell, in whichever form it is kept.
+"""What users' quadratics have to tell, in whichever form they are kept.
 
 A user's log-likelihood, made of sites, is
 
@@ -7,39 +7,66 @@ A user's log-likelihood, made of sites, is
 A Gaussian prior N(m, τ² I) on θ can be integrated out exactly, which leaves a quadratic in m,
 
     level + aᵀm − mᵀAm/2,   G = (I + τ²H)⁻¹,   A = H G,   a = G c,   level = const + (τ² cᵀa − log|I + τ²H|) / 2.
+
+What follows for θ: its mean is m + τ²(a − Am), its covariance τ²G = τ²(I − τ²A); own answers decide τ² tr A / d of it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from prefkin.data.arrays import FloatArray, IntArray
 
-__all__ = ["Quadratic", "Quadratics"]
-
-HELD = 1 << 25  # numbers: matrices of all users are held for the next use if they are fewer
+__all__ = ["Quadratics", "Terms"]
 
 
-class Quadratic(ABC):
-    """One user's."""
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """level + aᵀm − mᵀAm/2 in a prior's mean m, of each user or summed over each of several sets of users."""
 
-    @abstractmethod
-    def shrink(self, variance: float) -> FloatArray:
-        """Eigenvalues of G: how much of the prior is left, along each direction in which there are answers."""
+    A: FloatArray  # (..., d, d)
+    a: FloatArray  # (..., d)
+    level: FloatArray  # (...,)
 
-    @abstractmethod
-    def keep(self, rows: FloatArray, variance: float) -> FloatArray:
-        """G row for each row: how a change of the prior's mean reaches the posterior mean; τ² G is the covariance."""
+    def __getitem__(self, which: Any) -> Terms:
+        return Terms(self.A[which], self.a[which], self.level[which])
 
-    @abstractmethod
-    def posterior_mean(self, mean: FloatArray, variance: float) -> FloatArray:
-        """E θ when θ ~ N(mean, τ² I)."""
+    def __len__(self) -> int:
+        return len(self.level)
+
+    def __add__(self, other: Terms) -> Terms:
+        return Terms(self.A + other.A, self.a + other.a, self.level + other.level)
+
+    def summed(self, share: FloatArray) -> Terms:
+        """Of each set to which user u belongs by share[u, k]."""
+        n, d = self.a.shape
+        A = (share.T.astype(self.A.dtype, copy=False) @ self.A.reshape(n, d * d)).reshape(-1, d, d)
+        return Terms(A, share.T @ self.a, share.T @ self.level)
+
+    def images(self, means: FloatArray) -> FloatArray:
+        """A_u m_u of everybody, (U, d)."""
+        found = np.matmul(self.A, means.astype(self.A.dtype, copy=False)[:, :, None])[:, :, 0]
+        return np.asarray(found, dtype=np.float64)
+
+    def posterior_means(self, means: FloatArray, variance: float, trust: FloatArray | float = 1.0) -> FloatArray:
+        """trust × E θ of everybody when θ ~ N(means / trust, τ² I), (U, d); the terms are those for τ²."""
+        pull = self.a * np.reshape(trust, (-1, 1))
+        return means + variance * (pull - self.images(means))
+
+    def explained(self, means: FloatArray) -> FloatArray:
+        """aᵀm − mᵀAm/2 of everybody for each m, (U, n): what a prior's mean adds to the evidence."""
+        n, d = self.a.shape
+        few = means.astype(self.A.dtype, copy=False)
+        images = (self.A.reshape(n * d, d) @ few.T).reshape(n, d, len(means))
+        return self.a @ means.T - 0.5 * np.einsum("udk,kd->uk", images, few, dtype=np.float64)
 
 
 class Quadratics(ABC):
-    """Many users'."""
-
-    held: dict[float, tuple[FloatArray, ...]]  # terms of everybody for a τ² that is asked for several times
+    """Many users' quadratics."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -50,55 +77,13 @@ class Quadratics(ABC):
         """Number of features."""
 
     @abstractmethod
-    def one(self, user: int) -> Quadratic:
-        """A single user's, as views."""
-
-    @abstractmethod
-    def between(self, users: slice) -> Quadratics:
-        """Those at consecutive positions, as views."""
-
-    @abstractmethod
     def some(self, users: IntArray) -> Quadratics:
         """A few, in the order given."""
 
     @abstractmethod
-    def levels(self, variance: float) -> FloatArray:
-        """log ∫ exp(quadratic) N(θ; 0, τ² I) dθ of everybody, (U,)."""
+    def at(self, variance: float) -> Terms:
+        """Everybody's terms in the mean of a prior with variance τ²: U d² numbers."""
 
     @abstractmethod
-    def pulls(self, variance: float) -> FloatArray:
-        """a of everybody, the linear term in the prior's mean, (U, d)."""
-
-    @abstractmethod
-    def curvatures(self, variance: float) -> FloatArray:
-        """A of everybody, the information about the prior's mean, (U, d, d)."""
-
-    @abstractmethod
-    def curvatures_of(self, variance: float, shares: FloatArray) -> FloatArray:
-        """Σ_u share_u A_u for each column of shares, (K, d, d); at most one user's matrix is made at a time."""
-
-    @abstractmethod
-    def explained(self, means: FloatArray, variance: float) -> FloatArray:
-        """aᵀm − mᵀAm/2 of everybody for each m, (U, n): what a prior's mean adds to the evidence."""
-
-    @abstractmethod
-    def posterior_means(self, means: FloatArray, variance: float, trust: FloatArray) -> FloatArray:
-        """trust × E θ when θ ~ N(means / trust, τ² I), for everybody at once, (U, d)."""
-
-    @abstractmethod
-    def expect(self, variance: float) -> None:
-        """Several terms for this τ² are about to be asked for: hold what it would take long to make again."""
-
-    @abstractmethod
-    def hold(self, variance: float) -> None:
-        """Hold everybody's terms for this τ² instead of any other's, if there is room."""
-
     def evidences(self, mean: FloatArray, variance: float) -> FloatArray:
         """log ∫ exp(quadratic) N(θ; mean, τ² I) dθ of everybody, (U,)."""
-        explained = self.explained(mean[None], variance)[:, 0]  # first: levels may come with it
-        return self.levels(variance) + explained
-
-    @property
-    def may_hold(self) -> bool:
-        """Whether everybody's matrix may be held in memory."""
-        return len(self) * self.dim**2 <= HELD

@@ -2,9 +2,9 @@
 
     θ_u ~ N(0, τ² I),    p(answers | θ) = Π σ(xᵀθ)^w,   x = (2y − 1) z
 
-Expectation propagation replaces each factor by a Gaussian one, so that the posterior is N(m, P) with
-P⁻¹ = Σ w s x xᵀ + I/τ², and gives the evidence from which τ² is learnt. The Hessian at the estimate and variational
-bounds make τ², and radii with it, too small when answers are few or nearly certain
+Expectation propagation (`inference.propagation`) replaces each factor by a Gaussian site of precision s, so that the
+posterior is N(m, P) with P⁻¹ = Σ s x xᵀ + I/τ², and gives the evidence from which τ² is learnt. The Hessian at the
+estimate and variational bounds make τ², and radii with it, too small when answers are few or nearly certain
 (docs/decisions/0006-off-c2pl-in-practice.md).
 """
 
@@ -16,12 +16,12 @@ from functools import cached_property
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
-from scipy.special import log_expit
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows, UserRows
 from prefkin.execution.executor import for_each
 from prefkin.inference.information import ball_radius
+from prefkin.inference.propagation import Sites, above_zero, refine
 
 __all__ = [
     "Beliefs",
@@ -34,8 +34,6 @@ __all__ = [
     "mean_square",
 ]
 
-NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
-LOG_WEIGHTS: FloatArray = np.log(_WEIGHTS / _WEIGHTS.sum())
 SPREADS = np.geomspace(0.03, 1000.0, 27)  # τ² times the mean ‖z‖²: the prior variance of a margin
 NEGLIGIBLE = 1e-3
 DAMPING, LEAST_DAMPING = 0.8, 0.1
@@ -65,8 +63,8 @@ class Posterior:
 
     basis: FloatArray | None  # (d, r) orthonormal; None: all directions
     root: FloatArray  # (r, r) lower triangular L, P⁻¹ = L Lᵀ within the span
-    pull: FloatArray  # (r,) L⁻¹ Σ w ν x, so that m = L⁻ᵀ pull
-    sites: tuple[FloatArray, FloatArray]  # (n,) precision s and linear term ν of each factor
+    pull: FloatArray  # (r,) L⁻¹ Σ pull x, so that m = L⁻ᵀ pull
+    sites: Sites  # of the rows (2y − 1) z
     evidence: float
     variance: float  # τ²
 
@@ -113,56 +111,31 @@ def _propagate(
     basis: FloatArray | None,
     weights: FloatArray,
     variance: float,
-    sites: tuple[FloatArray, FloatArray] | None,
+    sites: Sites | None,
     close: float = CLOSE,
 ) -> Posterior:
-    n, r = X.shape
-    power, copies = _copies(weights)
-    precision, linear = (np.full(n, 0.1), np.full(n, 0.3)) if sites is None else sites
+    r, copies = X.shape[1], above_zero(weights)
+    sites = Sites.start(weights, variance * np.einsum("ij,ij->i", X, X)) if sites is None else sites
     damping, last = DAMPING, np.inf
     for _ in range(MOST_ROUNDS):
-        inverse = (X * (copies * precision)[:, None]).T @ X
+        inverse = (X * sites.precision[:, None]).T @ X
         inverse[np.diag_indices(r)] += 1.0 / variance
         root = cholesky(inverse, lower=True, check_finite=False)
         spread = solve_triangular(root, X.T, lower=True, check_finite=False)
-        pull = solve_triangular(root, X.T @ (copies * linear), lower=True, check_finite=False)
+        pull = solve_triangular(root, X.T @ sites.pull, lower=True, check_finite=False)
         # a row of zeros has no margin to learn about
-        margin_variance = np.maximum(np.einsum("ij,ij->j", spread, spread), 1e-10)
-        margin = spread.T @ pull
-        without = 1.0 / np.maximum(1.0 / margin_variance - precision, 1e-12)  # the cavity: all factors but this one
-        at = without * (margin / margin_variance - linear)
-        level, mean, left = _tilted(at, without, power)
-        new_precision = np.maximum(1.0 / left - 1.0 / without, 1e-10)
-        new_linear = mean * (new_precision + 1.0 / without) - at / without
-        change = max(float(np.abs(new_precision - precision).max()), float(np.abs(new_linear - linear).max()))
+        margin, margin_variance = spread.T @ pull, np.maximum(np.einsum("ij,ij->j", spread, spread), 1e-10)
+        moved = refine(sites, weights, margin, margin_variance, damping)
+        steps = (np.abs(new - old) / copies for new, old in zip(moved[:2], sites[:2], strict=True))
+        change = max(float(step.max(initial=0.0)) for step in steps) / damping
         if change < close:
             break
         # many rows alike, all moved at once, overshoot: then move less
         damping, last = damping if change < 0.9 * last else max(damping / 2.0, LEAST_DAMPING), change
-        precision = precision + damping * (new_precision - precision)
-        linear = linear + damping * (new_linear - linear)
-    gain = (linear + at / without) ** 2 / (precision + 1.0 / without) - at**2 / without
-    factors = level + 0.5 * np.log1p(precision * without) - 0.5 * gain
+        sites = moved
+    sites = refine(sites, weights, margin, margin_variance, 0.0)  # where they are, with the levels that belong there
     normal = 0.5 * float(pull @ pull) - float(np.log(np.diag(root)).sum()) - 0.5 * r * float(np.log(variance))
-    return Posterior(basis, root, pull, (precision, linear), float(copies @ factors) + normal, variance)
-
-
-def _copies(weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """A row of weight w as copies of a factor σ(xᵀθ)^power: w copies with power 1, or one with power w below 1."""
-    power = np.clip(weights, 1e-9, 1.0)
-    return power, weights / power
-
-
-def _tilted(at: FloatArray, variance: FloatArray, power: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Log mass, mean and variance of σ(m)^power N(m; at, variance)."""
-    margins = at[:, None] + np.sqrt(variance)[:, None] * NODES
-    log = power[:, None] * log_expit(margins) + LOG_WEIGHTS
-    top = log.max(axis=1, keepdims=True)
-    mass = np.exp(log - top)
-    total = mass.sum(axis=1)
-    mean = (mass * margins).sum(axis=1) / total
-    left = (mass * (margins - mean[:, None]) ** 2).sum(axis=1) / total
-    return np.log(total) + top[:, 0], mean, np.maximum(left, 1e-300)
+    return Posterior(basis, root, pull, sites, float(sites.level.sum()) + normal, variance)
 
 
 def learn_scale(users: UserRows, asked: Sequence[int] | None = None, n_jobs: int | None = None) -> Scale:
@@ -210,7 +183,7 @@ def learn_scale(users: UserRows, asked: Sequence[int] | None = None, n_jobs: int
 
 def mean_square(users: UserRows) -> float:
     """Mean ‖z‖²: times τ² it is the variance of margins."""
-    weights = np.maximum(users.rows.weights, 1e-300)
+    weights = above_zero(users.rows.weights)
     return float(np.average(np.einsum("ij,ij->i", users.rows.Z, users.rows.Z), weights=weights))
 
 
@@ -259,7 +232,7 @@ class Beliefs:
     users: UserRows
     variance: float  # τ²
     mean: FloatArray  # (U, d)
-    sites: FloatArray  # (n,) w s of each row, so that P_u⁻¹ = Σ w s z zᵀ + I/τ²
+    sites: FloatArray  # (n,) precision s of each row's site, so that P_u⁻¹ = Σ s z zᵀ + I/τ²
 
     @classmethod
     def of(cls, users: UserRows, variance: float, n_jobs: int | None = None) -> Beliefs:
@@ -267,7 +240,7 @@ class Beliefs:
         found = for_each(
             lambda user: believe(users.of(user), variance), range(len(users)), label="beliefs", n_jobs=n_jobs
         )
-        sites = _copies(users.rows.weights)[1] * np.concatenate([one.sites[0] for one in found])
+        sites = np.concatenate([one.sites.precision for one in found])
         return cls(users, variance, np.array([one.mean for one in found]), sites)
 
     def joined(self, other: Beliefs) -> Beliefs:

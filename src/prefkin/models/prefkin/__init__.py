@@ -1,5 +1,6 @@
 """PrefKin: evidence decides who is pooled, and how much.
 
+settings   every constant with its reason, and how much effort users are worth
 mixture    a mixture prior over users: evidence of a set, posterior of a person
 degrees    people who differ by degrees
 groups     the search for who belongs together

@@ -7,101 +7,152 @@ these scales depend on each other, so they are found in turns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import gammaln
 
-from prefkin.data.arrays import IntArray
+from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
-from prefkin.inference.quadratics import Quadratics, Signed, Sites, expand, per_user_sum, refine
-from prefkin.models.prefkin.mixture import Blocks, Prior, block_sums, set_evidence, solved
+from prefkin.inference.propagation import Sites, above_zero
+from prefkin.inference.quadratics import Quadratics, Signed, expand, per_user_sum
+from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, Scaling, set_evidence, solved
+from prefkin.models.prefkin.settings import LIMITS, TRUST, affordable
 
-__all__ = ["FEW", "LARGE", "LEAST", "NEAR", "climb", "fit_cloud", "partition_prior"]
+__all__ = ["NEAR_ENOUGH", "averaged", "bounded", "fit_degrees", "partition_prior"]
 
-LEAST, MOST = 1e-6, 1e4  # of any variance
 NEAR = np.array([0.25, 0.5, 0.71, 0.84, 1.0, 1.19, 1.41, 2.0, 4.0])
-COARSE = np.geomspace(0.003, 100.0, 10)  # variance of margins
-STEP, LEAST_STEP = 1.0, 0.25  # share of the way that sites move at once
-SETTLED = 0.03  # change of log scales at which the cloud is taken as found
-SHARP = 7.0  # log evidence by which a scale must beat its half and double to be taken without averaging
-LARGE = 256  # features from which one start has to do, scales are climbed, and `FEW` users tell the cloud's scales
-FEW = 10
+WIDE = np.geomspace(0.003, 100.0, 10)  # variances from margins that hardly vary to margins that settle every answer
+FIRST = 6.0  # variance of margins to try first: clear, but not certain answers
+BELIEVED = 0.4  # change of log τ² that sites matched to a strength may still ask for
+APART, FARTHEST = 4.0, 4  # factor between variances tried, and how many of them to either side
+LEAST_PACE = 0.25  # share of the way that sites move at least
+SETTLED = 0.003  # change of log scales at which the fit is taken as found
+NEAR_ENOUGH = 0.05  # and at which scales wait for better sites
 
 
 @in_one_order
-def fit_cloud(data: Signed, rounds: int = 16, start: Prior | None = None) -> Blocks:
-    """One block: people who differ by degrees. τ² and σ² by evidence.
+def fit_degrees(data: Signed, rounds: int = 16, start: Prior | None = None, sites: Sites | None = None) -> Mixture:
+    """One group: people who differ by degrees. τ² and σ² by evidence.
 
-    Sites and scales depend on each other. Where everybody grows (or shrinks) by steps of a steady ratio, all the steps
-    to come are taken at once; where they swing to and fro, sites move by a smaller share of the way. With a `start`,
-    and with very many features after learning from a few users, scales wait until the sites have come near.
+    Where everybody grows (or shrinks) by steps of a steady ratio, all the steps to come are taken at once; where they
+    swing to and fro, sites move by a smaller share of the way. A `start` gives scales, and `sites` of the same rows,
+    which do not depend on units of features, save most rounds. Many users start from what a few of them tell.
     """
-    if data.dim >= LARGE and len(data) > 2 * FEW and start is None:
-        start, rounds = fit_cloud(data.some(_spread(data, FEW)), rounds // 2).prior, 2
-    nothing, everybody = np.zeros(data.dim), np.ones((len(data), 1))
-    tau, top = (0.1, 0.1) if start is None else (start.within, start.top)
-    sites = Sites.start(data.weights)
-    if start is not None:  # what rows say under the prior alone
-        spread = (tau + top) * np.einsum("ij,ij->i", data.X, data.X).astype(np.float64)
-        sites = refine(
-            sites,
-            data.weights,
-            spread * sites.pull / (1.0 + spread * sites.precision),
-            spread / (1.0 + spread * sites.precision),
-        )
-    pace, growth, size, mean, drift = STEP, 0.0, 0.0, np.zeros((1, 1)), np.zeros((1, 1))
+    effort = affordable(data)
+    if start is None:
+        few = len(data) > 2 * effort.first_users
+        start = _first_scales(data.some(_spread(data, effort.first_users)) if few else data)
+        rounds = min(rounds, effort.warm_rounds) if few else rounds
+    everybody = np.ones((len(data), 1))
+    tau, top, warm = start.within, start.top, sites is not None
+    if sites is None:
+        sites = Sites.start(data.weights, (tau + top) * data.sizes)
+    pace, growth, size, mean, drift = 1.0, 0.0, 0.0, np.zeros((1, 1)), np.zeros((1, 1))
     for turn in range(rounds):
-        users, at = expand(data, sites), np.log([tau, top])
-        if start is None or turn == rounds - 1:
-            tau, top = _cloud_scales(users, tau, top, 2.5 if turn < 3 and start is None else 1.5)
-        cloud = solved(users, sites, everybody, Prior(nothing, tau, top, top))
-        last_drift, drift, mean = drift, cloud.mean - mean, cloud.mean
-        last_growth, last_size, size = growth, size, float(np.log(max((mean**2).sum(), 1e-300)))
+        users = expand(data, sites)
+        waiting = turn == 0 and not warm  # scales, until the sites have come near
+        fit, scaling = _scaled(users, sites, everybody, tau, top, 1 if waiting else effort.steps)
+        tau, top = fit.prior.within, fit.prior.top
+        last_drift, drift, mean = drift, fit.mean - mean, fit.mean
+        last_growth, last_size, size = growth, size, float(np.log((mean**2).sum() + np.finfo(float).tiny))
         growth = size - last_size
-        change = max(abs(growth), *np.abs(np.log([tau, top]) - at))
-        if turn == rounds - 1 or (turn > 2 and change < SETTLED):
+        if turn == rounds - 1 or (turn > 1 and max(abs(growth), scaling.change) < SETTLED):
             break
         if float((drift * last_drift).sum()) < 0.0:  # they swing instead of settling
-            pace = max(pace / 2.0, LEAST_STEP)
+            pace = max(pace / 2.0, LEAST_PACE)
+        if not waiting:
+            tau, top = bounded(tau * scaling.within), bounded(top * scaling.between)
         stretch, rate = 1.0, growth / last_growth if last_growth else 0.0
         if turn >= 3 and 0.0 < rate < 0.97:  # all the steps to come, at once
             leap = float(np.clip(growth * rate / (1.0 - rate), -1.0, 1.0))
             tau, top, stretch = tau * np.exp(leap), top * np.exp(leap), float(np.exp(leap / 2.0))
             mean, size, growth, drift = stretch * mean, size + leap, 0.0, 0.0 * drift
-        sites = cloud.refined(data, stretch, pace)
-    evidence = float(set_evidence(cloud.centres.sums, nothing, top)[0]) + partition_prior(np.array([len(data)]))
-    tau, top = _averaged_scales(users, tau, top)
-    return solved(users, sites, everybody, Prior(nothing, tau, top, top), evidence)
+        sites = fit.refined(data, stretch, pace)
+    evidence = float(set_evidence(fit.centres.sums, fit.prior.m0, top)[0]) + partition_prior(np.array([len(data)]))
+    return _with_averaged_scales(fit, scaling, evidence)
 
 
-def _averaged_scales(users: Quadratics, tau: float, top: float) -> tuple[float, float]:
-    """τ² and σ² as evidence-weighted means: the likeliest value may be 0 only because answers tell little."""
-    everybody, nothing = np.ones((len(users), 1)), np.zeros(users.dim)
-    wide = COARSE / users.dim  # from margins that hardly vary to margins that settle nearly every answer
+def _first_scales(data: Signed) -> Prior:
+    """τ² and σ² to start from: the strength of preferences by evidence, once sites are matched to it.
 
-    def mean(score: Callable[[float], float], value: float) -> float:
-        if users.dim >= LARGE and score(value) - max(score(value / 2.0), score(value * 2.0)) > SHARP:
-            return value
-        tried = np.unique(np.append(np.clip(value * NEAR, LEAST, MOST), wide))
-        evidence = np.array([score(float(each)) for each in tried])
-        trust = np.exp(evidence - evidence.max()) * np.sqrt(tried) * np.gradient(np.log(tried))
-        return float(trust @ tried / trust.sum())
+    Sites matched to weak preferences speak for weak ones, and with few rows a feature hardly let go of them: so a few
+    strengths are tried, each with sites of its own.
+    """
+    everybody = np.ones((len(data), 1))
+    size = float(above_zero(data.weights @ data.sizes / above_zero(data.weights.sum())))
+    tried: dict[int, tuple[float, FloatArray]] = {}
 
-    tau = mean(lambda t: float(set_evidence(block_sums(users, t, everybody), nothing, top)[0]), tau)
-    sums = block_sums(users, tau, everybody)
-    return tau, mean(lambda t: float(set_evidence(sums, nothing, t)[0]), top)
+    def score(k: int) -> float:
+        if k not in tried:
+            tau = top = bounded(0.5 * FIRST * APART**k / size)
+            sites = Sites.start(data.weights, (tau + top) * data.sizes)
+            for turn in range(2):
+                fit, scaling = _scaled(expand(data, sites), sites, everybody, tau, top, 1 + turn)
+                tau, top = bounded(tau * scaling.within), bounded(top * scaling.between)
+                sites = sites if turn else fit.refined(data)
+            evidence = float(set_evidence(fit.centres.sums, fit.prior.m0, fit.prior.top)[0])
+            trusted = abs(np.log(scaling.within)) < BELIEVED  # else the sites are far from agreeing with that strength
+            tried[k] = evidence if trusted or k == 0 else -np.inf, np.log([tau, top])
+        return tried[k][0]
+
+    best = max((0, 1), key=score)
+    while abs(best) < FARTHEST and score(best + (1 if best else -1)) > score(best):
+        best += 1 if best else -1
+    if abs(best) == FARTHEST:
+        return _around_nothing(data.dim, *np.exp(tried[best][1]))
+    low, middle, high = (score(k) for k in (best - 1, best, best + 1))
+    bend = low - 2.0 * middle + high
+    step = float(np.clip(0.5 * (low - high) / bend, -0.5, 0.5)) if -np.inf < bend < 0.0 else 0.0
+    towards = tried[best + (1 if step > 0 else -1)][1] - tried[best][1]
+    return _around_nothing(data.dim, *np.exp(tried[best][1] + abs(step) * towards))
 
 
-def _cloud_scales(users: Quadratics, tau: float, top: float, reach: float) -> tuple[float, float]:
-    everybody, nothing = np.ones((len(users), 1)), np.zeros(users.dim)
+def _around_nothing(dim: int, tau: float, top: float) -> Prior:
+    return Prior(np.zeros(dim), float(tau), float(top), float(top))
 
-    def evidence(tau: float, top: float) -> float:
-        return float(set_evidence(block_sums(users, tau, everybody), nothing, top)[0])
 
-    tau = climb(lambda value: evidence(value, top), tau, reach)
-    users.expect(tau)
-    sums = block_sums(users, tau, everybody)
-    return tau, climb(lambda value: float(set_evidence(sums, nothing, value)[0]), top, 2.5)
+def _scaled(
+    users: Quadratics, sites: Sites, everybody: FloatArray, tau: float, top: float, steps: int
+) -> tuple[Mixture, Scaling]:
+    """The fit with better scales for these sites, and what is still to change about them."""
+    for step in range(steps):
+        prior = _around_nothing(users.dim, tau, top)
+        terms = users.at(tau)
+        centres = Centres.of(terms.summed(everybody), prior)
+        scaling = Scaling.of(terms, everybody, centres, Apart.of(users, everybody, prior), prior)
+        if step == steps - 1 or scaling.change < NEAR_ENOUGH:
+            break
+        tau, top = bounded(tau * scaling.within), bounded(top * scaling.between)
+    return solved(users, sites, everybody, prior, terms=terms, centres=centres), scaling
+
+
+def _with_averaged_scales(fit: Mixture, scaling: Scaling, evidence: float) -> Mixture:
+    """Scales that few parameters speak about as means: the likeliest may be 0 only because answers tell little."""
+    users, everybody, nothing = fit.users, fit.share, fit.prior.m0
+    tau, top, sums = fit.prior.within, fit.prior.top, fit.centres.sums
+    if scaling.determined < TRUST.determined:
+        around = np.append(tau * NEAR, WIDE / users.dim)
+        tau = averaged(lambda t: float(set_evidence(users.at(t).summed(everybody), nothing, top)[0]), around)
+        sums = users.at(tau).summed(everybody)
+    if scaling.centred < TRUST.determined:
+        top = averaged(lambda t: float(set_evidence(sums, nothing, t)[0]), np.append(top * NEAR, WIDE / users.dim))
+    if (tau, top) == (fit.prior.within, fit.prior.top):
+        return replace(fit, evidence=evidence)
+    return solved(users, fit.sites, everybody, _around_nothing(users.dim, tau, top), evidence)
+
+
+def averaged(score: Callable[[float], float], tried: FloatArray) -> float:
+    """The mean of a variance by its evidence at some values, under a prior that is flat in its square root."""
+    tried = np.unique(np.clip(tried, LIMITS.least_variance, LIMITS.most_variance))
+    evidence = np.array([score(float(each)) for each in tried])
+    trust = np.exp(evidence - evidence.max()) * np.sqrt(tried) * np.gradient(np.log(tried))
+    return float(trust @ tried / trust.sum())
+
+
+def bounded(variance: float) -> float:
+    """Within what a variance may be."""
+    return float(np.clip(variance, LIMITS.least_variance, LIMITS.most_variance))
 
 
 def _spread(data: Signed, n: int) -> IntArray:
@@ -110,14 +161,6 @@ def _spread(data: Signed, n: int) -> IntArray:
     key = per_user_sum(data.weights * np.abs(data.X @ probe.astype(data.X.dtype)), data.starts)
     order = np.argsort(key, kind="stable")
     return np.sort(order[np.linspace(0, len(order) - 1, n).astype(int)])
-
-
-def climb(score: Callable[[float], float], value: float, reach: float) -> float:
-    """A value with a higher score: the top of the parabola in log(value) through three points, within `reach`²."""
-    low, middle, high = (score(value * factor) for factor in (1.0 / reach, 1.0, reach))
-    bend, slope = low - 2.0 * middle + high, (high - low) / 2.0
-    step = -slope / bend if bend < -1e-12 else 2.0 * np.sign(slope)
-    return float(np.clip(value * reach ** np.clip(step, -2.0, 2.0), LEAST, MOST))
 
 
 def partition_prior(sizes: IntArray) -> float:

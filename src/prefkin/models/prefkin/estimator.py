@@ -1,18 +1,18 @@
 """PrefKin: evidence decides who is pooled, and how much.
 
-The prior over users is learnt from all of them (`blocks`): groups of equals, people who differ by degrees, everybody
-alike, or nobody related. All else follows from the posterior: estimates, probabilities, caution, questions.
+The prior over users is learnt from all of them (`degrees`, `groups`): groups of equals, people who differ by degrees,
+everybody alike, or nobody related. All else follows from the posterior: estimates, probabilities, caution, questions.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,29 +28,36 @@ from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
-from prefkin.execution.blas import in_one_order
+from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
-from prefkin.inference.quadratics import Signed, Sites, expand
+from prefkin.inference.propagation import Sites, above_zero
+from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.base import PreferenceModel, generator, refuse_other_candidates
 from prefkin.models.files import write_model_file
-from prefkin.models.prefkin.calibrate import METRICS, Fitted, Verdict, feature_scale, judge, with_spread
-from prefkin.models.prefkin.degrees import fit_cloud
-from prefkin.models.prefkin.groups import MOST_SEATED, find_blocks, place, settle
-from prefkin.models.prefkin.mixture import Blocks, Prior, solved
+from prefkin.models.prefkin.calibrate import METRICS, Fitted, Verdict, fitted_in, judge, with_spread
+from prefkin.models.prefkin.groups import find_groups, place, settle
+from prefkin.models.prefkin.mixture import Mixture, Prior, finished, solved
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
+from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
 
-CLEARLY = 1.0  # log evidence by which groups must beat "by degrees"
-CAUTION = 1.05  # on the radius; see benchmarks/coverage.py
-THIN = 2.0  # comparisons per feature below which radii were found too small
-CERTAIN = 0.07  # mean slope of the sigmoid below which answers are nearly certain
-SURE = 0.9  # membership below which a user's place is called uncertain
-CONFIDENT = 3.0  # median margin from which a fit without contradiction is worth a warning: 95 % sure and never wrong
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _on_its_threads(method: Method) -> Method:
+    """A method that works on as many threads as the model's `n_jobs` says, with sums in one order."""
+
+    @wraps(method)
+    def working(self: PrefKin, *args: Any, **kwargs: Any) -> Any:
+        with threads(self.n_jobs), single_threaded():
+            return method(self, *args, **kwargs)
+
+    return working  # type: ignore[return-value]
 
 
 class PrefKin(PreferenceModel):
@@ -59,10 +66,11 @@ class PrefKin(PreferenceModel):
     Parameters
     ----------
     metric : "isotropic" (all features may matter alike), "diagonal" (some matter more; free of units), or "auto":
-        whichever predicts held-out answers better (isotropic from 256 features on)
+        whichever predicts held-out answers better (isotropic where asking even a dozen users would take too long)
     level : of `radius_` and of the caution in `policy`
     n_jobs : threads; None or -1 for all cores
-    random_state : with more than 200 users the prior is learnt from 200: chosen by what they answered (None), or drawn
+    random_state : with more than 200 users (fewer with very many features) the prior is learnt from some: chosen by
+        what they answered (None), or drawn
 
     Attributes
     ----------
@@ -114,48 +122,48 @@ class PrefKin(PreferenceModel):
     def _learn(self, rows: UserRows) -> None:
         sample = self._sample(rows)
         some = rows if len(sample) == len(rows) else only(rows, sample)
-        verdict = judge(some) if self.metric == "auto" else Verdict(self.metric)
-        found = _search(some, verdict.metric)
-        if self.metric == "auto" and verdict.metric == "diagonal" and found.grouped:
+        plain = None if self.metric == "diagonal" else fitted_in(some, "isotropic")
+        verdict = judge(some, plain[-1]) if plain and self.metric == "auto" else Verdict(self.metric)
+        found = _search(*(plain if plain and verdict.metric == "isotropic" else fitted_in(some, "diagonal")))
+        if plain and verdict.metric == "diagonal" and found.grouped:
             # people in groups differ where the groups do, which looks like features that matter more: evidence decides,
             # at half a unit for each feature's free scale
-            plain = _search(some, "isotropic", found.groups)
-            if plain.grouped and plain.groups.evidence + (rows.dim - 1) / 2.0 > found.groups.evidence:
-                found = plain
-        scale, data, cloud, groups = found
-        chosen = groups if found.grouped else cloud
+            alike = _search(*plain, found.groups)
+            if alike.grouped and alike.groups.evidence + (rows.dim - 1) / 2.0 > found.groups.evidence:
+                found = alike
+        scale, degrees, groups = found
+        chosen, wide, temperature = (groups, None, 1.0) if found.grouped else (degrees, None, verdict.temperature)
         if not found.grouped and (verdict.factor, verdict.common) != (1.0, 1.0):
-            chosen = with_spread(cloud, verdict.factor, verdict.common)
-        wide = cloud if chosen is not cloud and not found.grouped else None
-        self.structure_ = _structure(chosen, cloud, found.grouped)
-        self.evidence_ = {"by degrees": cloud.evidence, "groups": groups.evidence if len(rows) > 1 else -np.inf}
-        heat = 1.0 if found.grouped else verdict.heat
+            chosen, wide = with_spread(degrees, verdict.factor, verdict.common), degrees
+        self.structure_ = _structure(chosen, degrees, found.grouped)
+        self.evidence_ = {"by degrees": degrees.evidence, "groups": groups.evidence if len(rows) > 1 else -np.inf}
         if len(some) < len(rows):
             data = Signed.of_users(rows, scale)
             wide = None if wide is None else settle(wide, sample, data)
             chosen = settle(chosen, sample, data)
-        for computed_when_asked_for in ("radius_", "own_theta_"):
+        for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
             self.__dict__.pop(computed_when_asked_for, None)
         self._users, self.users_ = rows, rows.labels
         self.n_comparisons_ = rows.counts
-        self._keep(Fitted(chosen, scale, wide, heat))
-        self._own_variance = cloud.prior.within + float((cloud.centres.mean[0] ** 2).sum()) / rows.dim
+        self._keep(Fitted(finished(chosen), scale, None if wide is None else finished(wide), temperature))
+        self._own_variance = degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / rows.dim
 
     def _keep(self, fitted: Fitted) -> None:
         self._fitted = fitted
-        self.theta_ = fitted.blocks.mean / fitted.scale
-        self.membership_ = fitted.blocks.weights
+        self.theta_ = fitted.mixture.mean / fitted.scale
+        self.membership_ = fitted.mixture.weights
 
     # -- choices -----------------------------------------------------------------------------------------------------
 
     def _sample(self, rows: UserRows) -> IntArray:
         """Users from whom the prior is learnt: everybody, or some spread by what they answered, not by their place."""
-        if len(rows) <= MOST_SEATED:
+        most = min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2))
+        if len(rows) <= most:
             return np.arange(len(rows))
         order = by_content(rows)
         if self.random_state is None:
-            return np.sort(order[np.linspace(0, len(rows) - 1, MOST_SEATED).astype(int)])
-        return np.sort(generator(self.random_state).permutation(order)[:MOST_SEATED])
+            return np.sort(order[np.linspace(0, len(rows) - 1, most).astype(int)])
+        return np.sort(generator(self.random_state).permutation(order)[:most])
 
     def _check_parameters(self) -> None:
         if self.metric not in (*METRICS, "auto"):
@@ -175,7 +183,7 @@ class PrefKin(PreferenceModel):
 
     def _togetherness(self, position: int) -> FloatArray:
         """Probability of sharing a group with each user."""
-        share = self._fitted.blocks.share
+        share = self._fitted.mixture.share
         return share @ share[position]
 
     @overload
@@ -197,26 +205,22 @@ class PrefKin(PreferenceModel):
         others = self._togetherness(u) * self._users.counts
         others[u] = 0.0
         others = others[members]
-        blocks = self._fitted.blocks
-        alone = len(members) == 1
-        variance = blocks.prior.alone if alone else blocks.prior.within
-        own = float((1.0 - blocks.users.one(u).shrink(variance)).sum()) / self._users.dim
-        share = (1.0 - own) * others / max(float(others.sum()), 1e-300)
+        share = (1.0 - self._own_share(u)) * others / above_zero(others.sum())
         share[members == u] = 1.0 - float(share.sum())
         return self.users_[members], share
 
-    @in_one_order
+    @_on_its_threads
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
         u = self.position(user)
         return self._fitted.covariance(u)
 
-    @in_one_order
+    @_on_its_threads
     def information(self, user: Hashable) -> FloatArray:
         """Posterior precision of a user's preference, the inverse of `covariance`, shape (d, d)."""
         return self.belief(user).information
 
-    @in_one_order
+    @_on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """The posterior of a user's preference: what policies and questions are made from."""
         return Belief.from_covariance(self.theta_[self.position(user)], self.covariance(user))
@@ -228,19 +232,23 @@ class PrefKin(PreferenceModel):
 
     @cached_property
     def radius_(self) -> FloatArray:  # type: ignore[override]
-        """Radius of the ball around `theta_` that holds the preference with probability `level`.
+        """Radius of the ball around `theta_` that holds the preference with probability `level`; (U,).
 
         ‖θ − E θ‖² is a sum of squares; a Gamma law with its mean tr C and variance 2 tr C² stands in for it. The factor
-        `CAUTION` makes up for what the posterior leaves out (the partition, the scales); benchmarks/coverage.py
+        `caution` makes up for what the posterior leaves out (the partition, the scales); benchmarks/coverage.py
         measures it. Warns where that study found the radius too small.
         """
         check_is_fitted(self)
         self._warn_of_miscalibration()
+        return self._radii
 
+    @cached_property
+    def _radii(self) -> FloatArray:
         def radius(user: int) -> float:
             return _ball(self._fitted.covariance(user), self.level)
 
-        return np.array(for_each(radius, range(len(self._users)), label="radii", n_jobs=self.n_jobs))
+        with threads(self.n_jobs):
+            return np.array(for_each(radius, range(len(self._users)), label="radii"))
 
     @cached_property
     def own_theta_(self) -> FloatArray:  # type: ignore[override]
@@ -248,7 +256,8 @@ class PrefKin(PreferenceModel):
         check_is_fitted(self)
         rows, scale = self._users, self._fitted.scale
         scaled = replace(rows, rows=_divided(rows.rows, scale))
-        return estimate_users(scaled, ridge=1.0 / max(self._own_variance, 1e-12)) / scale
+        with threads(self.n_jobs):
+            return estimate_users(scaled, ridge=1.0 / max(self._own_variance, LIMITS.least_variance)) / scale
 
     def _warn_of_miscalibration(self) -> None:
         """Where benchmarks/coverage.py found norms underestimated: too few rows, or answers that are nearly certain."""
@@ -256,9 +265,9 @@ class PrefKin(PreferenceModel):
         middle, d = float(np.median(users.counts)), users.dim
         chance = expit(np.einsum("ij,ij->i", users.rows.Z, self.theta_[users.owner]))
         slope = float(np.average(chance * (1.0 - chance), weights=users.rows.weights))
-        if middle < THIN * d:
+        if middle < TRUST.thin * d:
             reason = f"users have {middle:.3g} comparisons each for {d} features (median)"
-        elif slope < CERTAIN and middle < 10 * THIN * d:
+        elif slope < TRUST.certain and middle < 10 * TRUST.thin * d:
             reason = "answers are nearly certain, so that little tells how strong preferences are"
         else:
             return
@@ -273,7 +282,7 @@ class PrefKin(PreferenceModel):
         users = self._users
         margin = (2.0 * users.rows.y - 1.0) * np.einsum("ij,ij->i", users.rows.Z, self.theta_[users.owner])
         told = (users.rows.weights > 0) & users.rows.Z.any(axis=1)
-        if told.sum() > users.dim and margin[told].min() > 0 and float(np.median(margin[told])) > CONFIDENT:
+        if told.sum() > users.dim and margin[told].min() > 0 and float(np.median(margin[told])) > TRUST.confident:
             warnings.warn(
                 "every answer agrees with the fit, so that nothing tells how strong preferences are: their directions "
                 "stand, but probabilities near 0 and 1 rest on the prior; repeated or closer comparisons would tell",
@@ -283,58 +292,54 @@ class PrefKin(PreferenceModel):
 
     def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
         """Moderated margins zᵀθ / √(1 + π zᵀCz / 8): drawn towards 0 by doubt, so that probabilities are honest."""
-        margin = np.empty(len(features))
-        for u in np.unique(owner):
-            mine = owner == u
-            margin[mine] = self._fitted.margins(int(u), features[mine])
-        return margin
+        return self._fitted.margins(features, owner)
 
     def summary(self) -> Summary:
         """How alike these people are, and how sure that is; `print` says it in words."""
         check_is_fitted(self)
-        seats = np.argmax(self.membership_, axis=1)
+        places = np.argmax(self.membership_, axis=1)
         last = self.membership_.shape[1] - 1
         grouped = self.structure_ == "groups"
-        sizes = np.bincount(seats, minlength=last + 1)[:-1]
+        sizes = np.bincount(places, minlength=last + 1)[:-1]
         others = [1.0 - self._own_share(u) if grouped_with else 0.0 for u, grouped_with in self._leaning()]
         return Summary(
             self.structure_,
-            len(seats),
+            len(places),
             float(self._users.counts.sum()),
             self._users.dim,
             tuple(sorted((int(size) for size in sizes if size), reverse=True)) if grouped else (),
-            int((seats == last).sum()) if grouped else 0,
-            int((self.membership_.max(axis=1) < SURE).sum()) if grouped else None,
+            int((places == last).sum()) if grouped else 0,
+            int((self.membership_.max(axis=1) < TRUST.certain_place).sum()) if grouped else None,
             float(np.mean(others)),
-            None if len(seats) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
+            None if len(places) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
         )
 
     def _leaning(self) -> Iterator[tuple[int, bool]]:
         """Every user, and whether there is anybody to lean on."""
         return ((u, len(self.members(u)) > 1) for u in range(len(self._users)))
 
-    @in_one_order
+    @_on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
 
-        `answers` and `prior` are the log odds of `user` sitting where `other` most likely sits, everybody else where
+        `answers` and `prior` are the log odds of `user` belonging where `other` most likely does, everybody else where
         they are. Without groups, `answers` is about the two wanting exactly the same.
         """
         u, v = self.position(user), self.position(other)
         user, other = self.users_[[u, v]].tolist()
         if u == v:
             return Explanation(True, 0.0, 0.5, f"{user!r} always uses its own comparisons.", probability=1.0)
-        blocks, scale = self._fitted.blocks, self._fitted.scale
+        mixture, scale = self._fitted.mixture, self._fitted.scale
         chance = float(self._togetherness(u)[v])
         joined = bool(chance > 0.5)
         apart = self.theta_[u] - self.theta_[v]
         distance = float(np.linalg.norm(apart))
-        error = _length_error(apart, difference_covariance(blocks, u, v) / np.outer(scale, scale))
+        error = _length_error(apart, difference_covariance(mixture, u, v) / np.outer(scale, scale))
         estimates = f"their estimates are {distance:.3g} ± {error:.2g} apart"
         if self.structure_ == "groups":
-            odds = joining_odds(blocks, u, v)
+            odds = joining_odds(mixture, u, v)
             answers, prior = odds.answers, odds.prior
-            turning = comparisons_to_turn(blocks, u, v, Signed.of_users(only(self._users, np.array([u])), scale))
+            turning = comparisons_to_turn(mixture, u, v, Signed.of_users(only(self._users, np.array([u])), scale))
             verdict = "want the same" if joined else "want different things"
             text = (
                 f"{user!r} and {other!r} are taken to {verdict}: probability {_chance(chance)} of one group (log odds "
@@ -345,7 +350,7 @@ class PrefKin(PreferenceModel):
                 more = f"About {_about(turning)} more comparisons of {user!r}"
                 text += f" {more} like those so far, but answered {as_who}, would turn that round."
         else:
-            answers, prior = equality_odds(blocks, u, v), 0.0
+            answers, prior = equality_odds(mixture, u, v), 0.0
             share, turning = self._own_share(u), self._rows_to_half(u)
             text = (
                 f"No groups were found ({self.structure_}): both lean on what all users have in common, and "
@@ -367,9 +372,9 @@ class PrefKin(PreferenceModel):
 
     def _own_share(self, position: int, copies: float = 1.0) -> float:
         """How much of the estimate the user's own answers decide, had there been so many `copies` of them."""
-        blocks = self._fitted.blocks
-        variance = blocks.prior.alone if len(self.members(position)) == 1 else blocks.prior.within
-        return float((1.0 - blocks.users.one(position).shrink(copies * variance)).sum()) / self._users.dim
+        mixture = self._fitted.mixture
+        variance = copies * (mixture.prior.alone if len(self.members(position)) == 1 else mixture.prior.within)
+        return variance * float(np.trace(mixture.users.some(np.array([position])).at(variance).A[0])) / self._users.dim
 
     def _rows_to_half(self, position: int) -> float:
         """More comparisons like those there are, until own answers decide half of the estimate; 0 if they do."""
@@ -383,13 +388,13 @@ class PrefKin(PreferenceModel):
             low, high = (low, middle) if self._own_share(position, middle) >= 0.5 else (middle, high)
         return float((high - 1.0) * self._users.counts[position])
 
-    @in_one_order
+    @_on_its_threads
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
         """What own answers, and everybody's, leave of the covariance before any answer, in scaled features."""
-        u, blocks = self.position(user), self._fitted.blocks
-        prior = blocks.prior.alone  # of somebody about whom, and about whose group, nothing is known
-        own = blocks.users.one(u).keep(np.eye(self._users.dim), prior)
-        return own, blocks.person(u).covariance() / prior
+        u, mixture = self.position(user), self._fitted.mixture
+        prior = mixture.prior.alone  # of somebody about whom, and about whose group, nothing is known
+        own = np.eye(self._users.dim) - prior * mixture.users.some(np.array([u])).at(prior).A[0]
+        return own, mixture.person(u).covariance() / prior
 
     # -- acting on it ------------------------------------------------------------------------------------------------
 
@@ -408,33 +413,30 @@ class PrefKin(PreferenceModel):
             belief, candidates, rule=rule, repeat=repeat, rng=generator(random_state), user=user
         )
 
-    @in_one_order
+    @_on_its_threads
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
         """Place a new user, everybody else fixed."""
         check_is_fitted(self)
         new = self._newcomer(Z, y)
         fitted = self._fitted
         data = Signed.of_users(new, fitted.scale)
-        one = place(fitted.blocks, data)
+        one = place(fitted.mixture, data)
         alone = Fitted(one, fitted.scale, None if fitted.wide is None else place(fitted.wide, data))
-        if alone.wide is not None and _explained(alone.wide) > _explained(one) + CLEARLY:
+        if alone.wide is not None and _explained(alone.wide) > _explained(one) + TRUST.clearly:
             one = alone.wide  # unlike those among whom held-out answers saw less spread than evidence does
             alone = Fitted(one, fitted.scale)
-        together = fitted.blocks.share @ one.share[0]
+        together = fitted.mixture.share @ one.share[0]
         radius = _ball(alone.covariance(0), self.level)
-        prior = 1.0 / max(fitted.blocks.prior.alone, 1e-12)
+        prior = 1.0 / fitted.mixture.prior.alone
         own = fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior) / fitted.scale
         return FoldedIn(one.mean[0] / fitted.scale, self.users_[together > 0.5], radius, own)
-
-    def _prior(self) -> tuple[float, float]:
-        return 1.0, 0.25
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
         check_is_fitted(self)
-        blocks, wide = self._fitted.blocks, self._fitted.wide
+        mixture, wide = self._fitted.mixture, self._fitted.wide
         about = {
             "metric": self.metric,
             "level": self.level,
@@ -442,8 +444,8 @@ class PrefKin(PreferenceModel):
             "random_state": self.random_state if isinstance(self.random_state, int | None) else None,
             "classes": [label_to_json(label) for label in self.classes_],
             "structure": self.structure_,
-            "numbers": [blocks.prior.within, blocks.prior.between, blocks.prior.top, blocks.evidence],
-            "heat": self._fitted.heat,
+            "numbers": [mixture.prior.within, mixture.prior.between, mixture.prior.top, mixture.evidence],
+            "heat": self._fitted.temperature,
             "wide": None if wide is None else [*wide.prior[1:], wide.evidence],
             **self._named_features(),
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
@@ -455,10 +457,10 @@ class PrefKin(PreferenceModel):
             "starts": self._users.starts,
             "scale": self._fitted.scale,
             "own_theta": self.own_theta_,
-            "radius": self.radius_,
-            "share": blocks.share,
-            "m0": blocks.prior.m0,
-            **{f"site_{name}": values for name, values in blocks.sites._asdict().items()},
+            "radius": self._radii,
+            "share": mixture.share,
+            "m0": mixture.prior.m0,
+            **{f"site_{name}": values for name, values in mixture.sites._asdict().items()},
             **({} if wide is None else {f"wide_{name}": values for name, values in wide.sites._asdict().items()}),
         }
         write_model_file(path, "PrefKin", about, self.users_, arrays)
@@ -472,19 +474,19 @@ class PrefKin(PreferenceModel):
         sites = Sites(*(arrays[f"site_{name}"] for name in Sites._fields))
         within, between, top, evidence = about["numbers"]
         quadratics = expand(Signed.of_users(users, arrays["scale"]), sites)
-        blocks = solved(quadratics, sites, arrays["share"], Prior(arrays["m0"], within, between, top), evidence)
+        mixture = solved(quadratics, sites, arrays["share"], Prior(arrays["m0"], within, between, top), evidence)
         model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
         model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
         wide = None
-        if about.get("wide"):  # one block with everybody, around 0
+        if about.get("wide"):  # one group with everybody, around 0
             *spreads, evidence = about["wide"]
             sites = Sites(*(arrays[f"wide_{name}"] for name in Sites._fields))
             prior = Prior(np.zeros(users.dim), *spreads)
             everybody = np.ones((len(users), 1))
             quadratics = expand(Signed.of_users(users, arrays["scale"]), sites)
             wide = solved(quadratics, sites, everybody, prior, evidence)
-        model._keep(Fitted(blocks, arrays["scale"], wide, about["heat"]))
-        model.__dict__["radius_"] = arrays["radius"]
+        model._keep(Fitted(mixture, arrays["scale"], wide, about["heat"]))
+        model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
         model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
         model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
         model.n_features_in_ = users.dim
@@ -496,38 +498,34 @@ class _Search(NamedTuple):
     """What was learnt from some users in one metric."""
 
     scale: FloatArray
-    data: Signed
-    cloud: Blocks
-    groups: Blocks
+    degrees: Mixture
+    groups: Mixture
 
     @property
     def grouped(self) -> bool:
         """Do the answers speak for groups?"""
-        if len(self.data) == 1 or self.groups.share.shape[1] == 0:
+        if len(self.degrees) == 1 or self.groups.share.shape[1] == 0:
             return False
-        return self.groups.evidence > self.cloud.evidence + CLEARLY
+        return self.groups.evidence > self.degrees.evidence + TRUST.clearly
 
 
-def _search(rows: UserRows, metric: str, like: Blocks | None = None) -> _Search:
-    scale = feature_scale(rows, metric)
-    data = Signed.of_users(rows, scale)
-    cloud = fit_cloud(data)
-    return _Search(scale, data, cloud, find_blocks(data, cloud, like) if len(rows) > 1 else cloud)
+def _search(scale: FloatArray, data: Signed, degrees: Mixture, like: Mixture | None = None) -> _Search:
+    return _Search(scale, degrees, find_groups(data, degrees, like) if len(data) > 1 else degrees)
 
 
-def _explained(one: Blocks) -> float:
-    """Log evidence of a single user's answers in a cloud."""
+def _explained(one: Mixture) -> float:
+    """Log evidence of a single user's answers among people who differ by degrees."""
     return float(one.users.evidences(one.centres.mean[0], one.prior.within)[0])
 
 
 def _ball(C: FloatArray, level: float) -> float:
     """Radius of the ball around the mean that holds a normal vector with covariance C with probability `level`."""
-    return CAUTION * ball_radius(float(np.trace(C)), float((C * C).sum()), level)
+    return TRUST.caution * ball_radius(float(np.trace(C)), float((C * C).sum()), level)
 
 
 def _refuse_nothing(rows: UserRows) -> None:
     """With no difference in any feature there is nothing to learn, not even how unsure to be."""
-    if not rows.rows.Z[rows.rows.weights > 0].any():
+    if not (rows.rows.Z.any(axis=1) & (rows.rows.weights > 0)).any():
         raise InvalidComparisons(
             "all comparisons show the same features on both sides, so that they teach nothing; "
             "check how the features were made"
@@ -549,23 +547,23 @@ def _length_error(mean: FloatArray, C: FloatArray) -> float:
     square = float(mean @ mean) + float(np.trace(C))
     variance = 2.0 * float((C * C).sum()) + 4.0 * float(mean @ C @ mean)
     if not variance > 1e-8 * square**2:  # then ‖x‖ hardly varies, and differences of large numbers would decide
-        return float(np.sqrt(variance / max(4.0 * square, 1e-300)))
+        return float(np.sqrt(variance / above_zero(4.0 * square)))
     shape = square**2 / variance
     length = np.exp(gammaln(shape + 0.5) - gammaln(shape)) * np.sqrt(variance / square)
     return float(np.sqrt(max(square - length**2, 0.0)))
 
 
-def _structure(chosen: Blocks, cloud: Blocks, are_groups: bool) -> str:
+def _structure(chosen: Mixture, degrees: Mixture, are_groups: bool) -> str:
     """What was seen, in two words."""
     if are_groups:
         sizes = np.bincount(np.argmax(chosen.weights, axis=1), minlength=chosen.share.shape[1] + 1)
         return "one group" if sizes[:-1].max(initial=0) == len(chosen) else "groups"
     if len(chosen) == 1:
         return "unrelated"
-    common, apart = float((cloud.centres.mean[0] ** 2).sum()), len(cloud.prior.m0) * chosen.prior.within
-    if apart <= 0.02 * common:
+    common, apart = float((degrees.centres.mean[0] ** 2).sum()), len(degrees.prior.m0) * chosen.prior.within
+    if apart <= TRUST.alike * common:
         return "one group"
-    return "unrelated" if common <= 0.1 * apart else "by degrees"
+    return "unrelated" if apart >= TRUST.unrelated * common else "by degrees"
 
 
 def _divided(rows: Rows, scale: FloatArray) -> Rows:

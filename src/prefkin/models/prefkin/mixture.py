@@ -1,16 +1,16 @@
 """A mixture prior over users, and what it says once the users' answers are in.
 
-    θ_u = N(m_k, τ² I) for u in block k,   m_k = N(m_0, ρ² I),   a loner: N(m_0, (τ² + ρ²) I),   m_0 = N(0, σ² I).
+    θ_u = N(m_k, τ² I) for u in group k,   m_k = N(m_0, ρ² I),   alone: N(m_0, (τ² + ρ²) I),   m_0 = N(0, σ² I).
 
-τ² small: groups of equals; one block with τ² large: people who differ by degrees around a common mean ("cloud");
-τ² → 0 in one block: everybody alike. With each user a quadratic, the evidence of a set of users is a Gaussian integral
-over its centre m_k that depends on sums over its users. `seating` searches for the blocks.
+τ² small: groups of equals; one group with τ² large: people who differ by degrees around a common mean; τ² → 0 in one
+group: everybody alike. With each user a quadratic, the evidence of a set of users is a Gaussian integral over its
+centre m_k that depends on sums over its users. `groups` searches for the partition, `degrees` fits one group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,38 +19,30 @@ from scipy.linalg import get_lapack_funcs
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
-from prefkin.inference.quadratics import (
-    STACKED_UP_TO,
-    ByDirections,
-    Quadratic,
-    Quadratics,
-    Signed,
-    Sites,
-    mirrored,
-    refine,
-)
+from prefkin.inference.propagation import Sites, refine
+from prefkin.inference.quadratics import STACKED_UP_TO, Quadratics, Signed, Terms, mirrored
+from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [
-    "Blocks",
+    "Apart",
     "Centres",
+    "Crowd",
+    "Mixture",
     "Person",
     "Prior",
-    "Sums",
-    "block_sums",
+    "Scaling",
+    "alone_in",
     "covariances",
+    "finished",
     "inverse",
     "joint_evidence",
-    "lonely",
     "pieces",
-    "seated",
     "set_evidence",
     "solved",
-    "user_sums",
 ]
 
 STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
-AT_ONCE = 1 << 23  # numbers held at a time beside the users' own
-UNLIKELY = 1e-6  # probability below which a block is not looked at
+PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
 
 
 class Prior(NamedTuple):
@@ -63,7 +55,7 @@ class Prior(NamedTuple):
 
     @property
     def alone(self) -> float:
-        """τ² + ρ², around m_0, for somebody in no block."""
+        """τ² + ρ², around m_0, for somebody in no group."""
         return self.within + self.between
 
     def stretched(self, factor: float) -> Prior:
@@ -71,35 +63,10 @@ class Prior(NamedTuple):
         return Prior(factor * self.m0, factor**2 * self.within, factor**2 * self.between, self.top)
 
 
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Σ over a set's users of the terms in its centre m: level + aᵀm − mᵀAm/2. Leading axes are several sets."""
-
-    A: FloatArray  # (..., d, d)
-    a: FloatArray  # (..., d)
-    level: FloatArray  # (...,)
-
-    def __getitem__(self, sets: Any) -> Sums:
-        return Sums(self.A[sets], self.a[sets], self.level[sets])
-
-    def __len__(self) -> int:
-        return len(self.level)
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(self.A + other.A, self.a + other.a, self.level + other.level)
+# -- evidence of sets --------------------------------------------------------------------------------------------------
 
 
-def user_sums(users: Quadratics, within: float) -> Sums:
-    """Everybody as a set of one."""
-    return Sums(users.curvatures(within), users.pulls(within), users.levels(within))
-
-
-def block_sums(users: Quadratics, within: float, share: FloatArray) -> Sums:
-    """Sums of each block when user u belongs to block k by share[u, k]."""
-    return Sums(users.curvatures_of(within, share), share.T @ users.pulls(within), share.T @ users.levels(within))
-
-
-def set_evidence(sums: Sums, m0: FloatArray, between: float) -> FloatArray:
+def set_evidence(sums: Terms, m0: FloatArray, between: float) -> FloatArray:
     """log ∫ exp(level + aᵀm − mᵀAm/2) N(m; m_0, ρ² I) dm for each set.
 
     With P = I + ρ²A and b = ρ²a + m_0 it is level − log|P|/2 + (bᵀP⁻¹b − m_0ᵀm_0) / 2ρ². One Cholesky factor of P
@@ -115,7 +82,7 @@ def set_evidence(sums: Sums, m0: FloatArray, between: float) -> FloatArray:
 
 
 def joint_evidence(
-    base: Sums, at: IntArray, other: Sums, which: IntArray, times: FloatArray, m0: FloatArray, between: float
+    base: Terms, at: IntArray, other: Terms, which: IntArray, times: FloatArray, m0: FloatArray, between: float
 ) -> FloatArray:
     """`set_evidence` of base[at] + times × other[which], pair by pair, as if all levels were 0; (pairs,)."""
     d = base.a.shape[-1]
@@ -163,8 +130,8 @@ def _each_pivots(matrix: Callable[[int], FloatArray], n: int, size: int) -> Floa
 
 def pieces(n: int, size: int) -> Iterator[slice]:
     """Slices of n matrices of `size` numbers that fit in memory together."""
-    step = max(1, AT_ONCE // size)
-    return (slice(start, start + step) for start in range(0, n, step))
+    step = max(1, LIMITS.at_once // size)
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
 def _pivots(matrices: FloatArray) -> FloatArray:
@@ -190,16 +157,19 @@ def inverse(matrices: FloatArray) -> FloatArray:
     return np.array(for_each(one, list(matrices), label="inverses"), dtype=matrices.dtype).reshape(matrices.shape)
 
 
+# -- posteriors --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, eq=False)
 class Centres:
-    """What is known about each block's centre."""
+    """What is known about each group's centre."""
 
-    sums: Sums
+    sums: Terms
     mean: FloatArray  # (K, d)
     doubt: FloatArray  # (K, d, d) covariance
 
     @classmethod
-    def of(cls, sums: Sums, prior: Prior) -> Centres:
+    def of(cls, sums: Terms, prior: Prior) -> Centres:
         """Posterior of m_k given the answers of its users."""
         d = len(prior.m0)
         few = sums.A.dtype.type(prior.between)
@@ -207,161 +177,284 @@ class Centres:
         return cls(sums, np.einsum("kij,kj->ki", doubt, sums.a + prior.m0 / prior.between), doubt)
 
 
+class Part(NamedTuple):
+    """One component of a user's posterior: N(mean, τ²G + G doubt G) with G = I − τ²A."""
+
+    weight: float
+    variance: float  # τ²
+    A: FloatArray  # (d, d)
+    mean: FloatArray  # (d,)
+    doubt: FloatArray | None  # (d, d) covariance of the prior's mean
+
+    def keep(self, rows: FloatArray) -> FloatArray:
+        """G row for each row: how a change of the prior's mean reaches the posterior mean."""
+        lost = rows.astype(self.A.dtype, copy=False) @ self.A
+        lost *= self.A.dtype.type(self.variance)
+        return np.subtract(rows, lost, out=lost) if rows.dtype == lost.dtype else rows - lost
+
+
 @dataclass(frozen=True, eq=False)
 class Person:
-    """The posterior of one user: a mixture over blocks."""
+    """The posterior of one user: a mixture over groups."""
 
-    quadratic: Quadratic
-    weights: FloatArray  # (K + 1,) probability of each block and, last, of standing alone
-    prior: Prior
-    centres: Centres
-
-    @cached_property
-    def parts(self) -> list[tuple[float, float, FloatArray, FloatArray | None]]:
-        """Each part that is likely enough: weight, prior variance, prior mean, doubt of it."""
-        prior, K = self.prior, len(self.weights) - 1
-        found: list[tuple[float, float, FloatArray, FloatArray | None]] = []
-        for k in np.flatnonzero(self.weights > UNLIKELY):
-            middle, variance = (self.centres.mean[k], prior.within) if k < K else (prior.m0, prior.alone)
-            found.append((float(self.weights[k]), variance, middle, self.centres.doubt[k] if k < K else None))
-        return found
+    parts: list[Part]
 
     @cached_property
     def mean(self) -> FloatArray:
         """E θ, (d,)."""
-        return np.sum([part[0] * mean for part, mean in zip(self.parts, self.means, strict=True)], axis=0)
+        return np.sum([part.weight * part.mean for part in self.parts], axis=0)
 
     @cached_property
-    def means(self) -> list[FloatArray]:
-        """E θ in each part, (d,)."""
-        return [self.quadratic.posterior_mean(middle, variance) for _, variance, middle, _ in self.parts]
-
-    @cached_property
-    def apart(self) -> list[FloatArray | float]:
+    def apart(self) -> list[FloatArray | None]:
         """How far each part's mean is from that of all."""
-        return [0.0] if len(self.parts) == 1 else [mean - self.mean for mean in self.means]
+        return [None] if len(self.parts) == 1 else [part.mean - self.mean for part in self.parts]
 
     def variance(self, rows: FloatArray) -> FloatArray:
         """rowᵀ C row for each row."""
         total = np.zeros(len(rows))
-        for (weight, variance, _, doubt), off in zip(self.parts, self.apart, strict=True):
-            through = self.quadratic.keep(rows, variance)
-            part = np.maximum(variance * np.einsum("ij,ij->i", rows, through), 0.0)
-            if not isinstance(off, float):
-                part += (rows @ off) ** 2
-            if doubt is not None:
-                part += np.einsum("ij,ij->i", through @ doubt, through)
-            total += weight * part
+        for part, off in zip(self.parts, self.apart, strict=True):
+            through = part.keep(rows)
+            found = np.maximum(part.variance * np.einsum("ij,ij->i", rows, through), 0.0)
+            if off is not None:
+                found += (rows @ off) ** 2
+            if part.doubt is not None:
+                found += np.einsum("ij,ij->i", through @ part.doubt, through)
+            total += part.weight * found
         return total
 
     def covariance(self) -> FloatArray:
         """C, shape (d, d)."""
-        d = len(self.prior.m0)
-        C = np.zeros((d, d))
-        for (weight, variance, _, doubt), off in zip(self.parts, self.apart, strict=True):
-            C += weight * variance * self.quadratic.keep(np.eye(d), variance)
-            if not isinstance(off, float):
-                C += weight * np.outer(off, off)
-            if doubt is not None:
-                C += weight * self.quadratic.keep(self.quadratic.keep(doubt, variance).T, variance)
+        C = np.zeros(self.parts[0].A.shape)
+        for part, off in zip(self.parts, self.apart, strict=True):
+            C += part.weight * part.variance * part.keep(np.eye(len(C)))
+            if off is not None:
+                C += part.weight * np.outer(off, off)
+            if part.doubt is not None:
+                C += part.weight * part.keep(part.keep(part.doubt).T)
         return (C + C.T) / 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
-    """Who sits where, by probability, and everybody's posterior under that."""
+class Mixture:
+    """Who belongs where, by probability, and everybody's posterior under that."""
 
     users: Quadratics
-    share: FloatArray  # (U, K) probability of each block; what is missing to 1 is the probability of standing alone
+    share: FloatArray  # (U, K) probability of each group; what is missing to 1 is the probability of standing alone
     mean: FloatArray  # (U, d) posterior mean of each user
     prior: Prior
     centres: Centres
     sites: Sites  # from which the users' quadratics are
-    evidence: float  # log evidence of the data and of who sits together
+    evidence: float  # log evidence of the data and of who belongs together
+    terms: Terms | None = None  # everybody's for τ², while a search goes on
 
     def __len__(self) -> int:
         return len(self.share)
 
     @cached_property
     def weights(self) -> FloatArray:
-        """(U, K + 1) probability of each block and, last, of standing alone."""
-        return np.column_stack([self.share, lonely(self.share)])
+        """(U, K + 1) probability of each group and, last, of standing alone."""
+        return np.column_stack([self.share, alone_in(self.share)])
 
     @property
-    def is_cloud(self) -> bool:
-        """One block in which everybody certainly is."""
+    def by_degrees(self) -> bool:
+        """One group in which everybody certainly is."""
         return self.share.shape[1] == 1 and bool((self.share == 1.0).all())
+
+    def terms_of(self, users: IntArray) -> Terms:
+        """Of some users, for τ²."""
+        return self.users.some(users).at(self.prior.within) if self.terms is None else self.terms[users]
 
     def person(self, user: int) -> Person:
         """One user's posterior."""
-        return Person(self.users.one(user), self.weights[user], self.prior, self.centres)
+        prior, parts, who = self.prior, list[Part](), np.array([user])
+        for k in np.flatnonzero(self.weights[user] > LIMITS.unlikely):
+            alone = k == self.share.shape[1]
+            variance = prior.alone if alone else prior.within
+            terms = self.users.some(who).at(variance) if alone else self.terms_of(who)
+            mean = terms.posterior_means((prior.m0 if alone else self.centres.mean[k])[None], variance)[0]
+            doubt = None if alone else self.centres.doubt[k]
+            parts.append(Part(float(self.weights[user, k]), variance, terms.A[0], mean, doubt))
+        return Person(parts)
 
     def refined(self, data: Signed, stretch: float = 1.0, step: float = 1.0) -> Sites:
         """The sites of everybody's rows, matched to what is now believed about their margins, `stretch` times that."""
         mean, variance = self.margins(data)
-        precision, pull, level = self.sites
-        sites = Sites(precision / stretch**2, pull / stretch, level)
-        return refine(sites, data.weights, stretch * mean, stretch**2 * variance, step)
+        return refine(self.sites.stretched(stretch), data.weights, stretch * mean, stretch**2 * variance, step)
 
     def margins(self, data: Signed) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the margin of each row of these users, (n,) each."""
-        mean = np.concatenate([data.X[data.own(u)] @ self.mean[u].astype(data.X.dtype) for u in range(len(data))])
-        return mean.astype(np.float64), self._margin_variances(data)
-
-    def _margin_variances(self, data: Signed) -> FloatArray:
-        """xᵀ C_u x for each row of each user."""
+        mean, variance = np.empty(len(data.X)), np.empty(len(data.X))
+        centre = self.mean.astype(data.X.dtype)
         if data.dim > STACKED_UP_TO:
-            each = for_each(
-                lambda u: self.person(u).variance(data.X[data.own(u)]), range(len(self)), label="uncertainty of margins"
-            )
-            return np.concatenate(each)
-        C = covariances(self)
-        found = np.empty(len(data.X))
-        torn = self.weights.max(axis=1) < 1.0 - UNLIKELY
-        for user in range(len(self)):
-            own = data.own(user)
-            rows = data.X[own]
-            if torn[user]:
-                found[own] = self.person(user).variance(rows)
-            else:
-                found[own] = np.einsum("ij,ij->i", rows @ C[user], rows)
-        return found
+
+            def one(user: int) -> None:
+                own = data.own(user)
+                mean[own], variance[own] = data.X[own] @ centre[user], self.person(user).variance(data.X[own])
+
+            for_each(one, range(len(self)), label="uncertainty of margins")
+            return mean, variance
+        for piece in pieces(len(self), data.dim**2):
+            for user, C in zip(range(piece.start, piece.stop), covariances(self, piece), strict=True):
+                own = data.own(user)
+                X = data.X[own]
+                mean[own] = X @ centre[user]
+                np.einsum("ij,ij->i", X @ C, X, out=variance[own])
+        return mean, np.maximum(variance, 0.0, out=variance)
 
 
-def covariances(blocks: Blocks) -> FloatArray:
-    """C_u of everybody, (U, d, d); of somebody torn between blocks, as if the likeliest half were certain."""
-    users, d = blocks.users, len(blocks.prior.m0)
-    if d > STACKED_UP_TO:
-        return np.array([blocks.person(u).covariance() for u in range(len(blocks))])
-    assert isinstance(users, ByDirections)
-    V, h = users.V.reshape(-1, d, d), users.h.reshape(-1, d)
-    alone = blocks.weights[:, -1] > 0.5
-    variance = np.where(alone, blocks.prior.alone, blocks.prior.within)[:, None]
-    shrink = 1.0 / (1.0 + variance * h)
-    inside = np.where(alone[:, None], 0.0, blocks.share)
-    doubt = (inside @ blocks.centres.doubt.reshape(-1, d * d)).reshape(-1, d, d)
-    along = np.matmul(np.matmul(V, doubt), V.transpose(0, 2, 1)) * shrink[:, :, None] * shrink[:, None, :]
-    along[:, np.arange(d), np.arange(d)] += variance * shrink
-    return np.matmul(np.matmul(V.transpose(0, 2, 1), along), V)
+def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
+    """C_u of some users, (n, d, d), in one go: Σ_k w_k (τ²G + G doubt_k G + the spread of the parts' means)."""
+    prior, centres = mixture.prior, mixture.centres
+    who = np.arange(*users.indices(len(mixture))) if isinstance(users, slice) else users
+    share, weights, d = mixture.share[who], mixture.weights[who], len(prior.m0)
+    terms = mixture.terms_of(who)
+    G = np.eye(d) - prior.within * terms.A
+    doubt = (share @ centres.doubt.reshape(-1, d * d)).reshape(-1, d, d)
+    C = np.matmul(np.matmul(G, doubt), G)
+    C += (prior.within * share.sum(axis=1))[:, None, None] * G
+    alone = np.flatnonzero(weights[:, -1] > LIMITS.unlikely)
+    if alone.size:
+        apart = mixture.users.some(who[alone]).at(prior.alone)
+        C[alone] += (prior.alone * weights[alone, -1])[:, None, None] * (np.eye(d) - prior.alone * apart.A)
+    torn = np.flatnonzero(weights.max(axis=1) < 1.0 - LIMITS.unlikely)
+    for k in range(weights.shape[1]) if torn.size else ():
+        if k < share.shape[1]:
+            some, of, middle, variance = torn, terms[torn], centres.mean[k], prior.within
+        else:
+            some = np.intersect1d(torn, alone)
+            if not some.size:
+                break
+            of, middle, variance = apart[np.searchsorted(alone, some)], prior.m0, prior.alone
+        off = of.posterior_means(np.broadcast_to(middle, (len(some), d)), variance) - mixture.mean[who[some]]
+        C[some] += weights[some, k, None, None] * off[:, :, None] * off[:, None, :]
+    return 0.5 * (C + C.transpose(0, 2, 1))
 
 
-def solved(users: Quadratics, sites: Sites, share: FloatArray, prior: Prior, evidence: float = -np.inf) -> Blocks:
-    """Blocks with these seats."""
-    users.expect(prior.within)
-    return seated(users, sites, share, prior, Centres.of(block_sums(users, prior.within, share), prior), evidence)
+def solved(
+    users: Quadratics,
+    sites: Sites,
+    share: FloatArray,
+    prior: Prior,
+    evidence: float = -np.inf,
+    *,
+    terms: Terms | None = None,
+    centres: Centres | None = None,
+) -> Mixture:
+    """Everybody's posterior with these memberships; `terms` are for τ², `centres` those of the groups, where known."""
+    crowd = Crowd(users, prior.within, terms)
+    centres = Centres.of(crowd.summed(share), prior) if centres is None else centres
+    middle, trust, mean = share @ centres.mean, share.sum(axis=1), np.empty((len(share), users.dim))
+    for piece, own in crowd:
+        mean[piece] = own.posterior_means(middle[piece], prior.within, trust[piece])
+    apart = Apart.of(users, share, prior)
+    if len(apart.who):
+        w = apart.weight
+        mean[apart.who] += apart.terms.posterior_means(w[:, None] * prior.m0, prior.alone, w)
+    return Mixture(users, share, mean, prior, centres, sites, evidence, crowd.terms)
 
 
-def seated(
-    users: Quadratics, sites: Sites, share: FloatArray, prior: Prior, centres: Centres, evidence: float = -np.inf
-) -> Blocks:
-    """Blocks with these seats and centres."""
-    alone = lonely(share)
-    mean = users.posterior_means(share @ centres.mean, prior.within, share.sum(axis=1))
-    if alone.any():
-        mean += users.posterior_means(alone[:, None] * prior.m0, prior.alone, alone)
-    return Blocks(users, share, mean, prior, centres, sites, evidence)
+class Crowd:
+    """Everybody's terms for τ²: held, or made a few users at a time where there is no room for all."""
+
+    def __init__(self, users: Quadratics, within: float, terms: Terms | None = None) -> None:
+        self.users, self.within = users, within
+        fits = len(users) * users.dim**2 <= LIMITS.most_numbers
+        self.terms = users.at(within) if terms is None and fits else terms
+
+    def __iter__(self) -> Iterator[tuple[slice, Terms]]:
+        if self.terms is not None:
+            yield slice(0, len(self.users)), self.terms
+            return
+        for piece in pieces(len(self.users), self.users.dim**2):
+            yield piece, self.users.some(np.arange(piece.start, piece.stop)).at(self.within)
+
+    def summed(self, share: FloatArray) -> Terms:
+        """Of each group to which user u belongs by share[u, k]."""
+        first, *others = (terms.summed(share[piece]) for piece, terms in self)
+        return sum(others, start=first)
 
 
-def lonely(share: FloatArray) -> FloatArray:
+class Apart(NamedTuple):
+    """Those who may stand alone, and their terms in m_0."""
+
+    who: IntArray  # (n,)
+    weight: FloatArray  # (n,) how probable that is
+    terms: Terms
+
+    @classmethod
+    def of(cls, users: Quadratics, share: FloatArray, prior: Prior) -> Apart:
+        """Under the prior of somebody in no group."""
+        alone = alone_in(share)
+        who = np.flatnonzero(alone > LIMITS.unlikely / 2.0)
+        nobody = Terms(np.empty((0, users.dim, users.dim)), np.empty((0, users.dim)), np.empty(0))
+        return cls(who, alone[who], users.some(who).at(prior.alone) if len(who) else nobody)
+
+
+def finished(mixture: Mixture) -> Mixture:
+    """Without what only a search needs."""
+    return replace(mixture, terms=None)
+
+
+def alone_in(share: FloatArray) -> FloatArray:
     """(U,) the probability of standing alone that `share` leaves."""
     return np.maximum(1.0 - share.sum(axis=1), 0.0)
+
+
+# -- scales ------------------------------------------------------------------------------------------------------------
+
+
+class Scaling(NamedTuple):
+    """How τ² and ρ² should change: where evidence is highest, both ratios are 1.
+
+    A variance is the sum of squares over the number of parameters that the data determine (MacKay, 1992): squares and
+    parameters of users around their centres for τ², of centres around m_0 for ρ², of those alone for both.
+    """
+
+    within: float
+    between: float
+    determined: float  # parameters that speak about τ²
+    centred: float  # and about ρ²
+
+    @property
+    def change(self) -> float:
+        """The larger change of both, in logarithms."""
+        return max(abs(float(np.log(self.within))), abs(float(np.log(self.between))))
+
+    @classmethod
+    def of(cls, terms: Terms, share: FloatArray, centres: Centres, apart: Apart, prior: Prior) -> Scaling:
+        """From everybody's terms for τ² and the posterior of the centres."""
+        squares, known = _around(terms, share, centres)
+        off = centres.mean - prior.m0
+        centred, d = float((off**2).sum()) / prior.between, len(prior.m0)
+        centres_known = len(off) * d - float(np.einsum("kii->", centres.doubt, dtype=np.float64)) / prior.between
+        off = apart.terms.a - apart.terms.images(np.tile(prior.m0, (len(apart.who), 1)))
+        more = float(apart.weight @ np.einsum("ud,ud->u", off, off))
+        less = float(apart.weight @ np.einsum("uii->u", apart.terms.A, dtype=np.float64))
+        squares, known = squares + more, known + less
+        centred, centres_known = centred + prior.between * more, centres_known + prior.between * less
+        return cls(_ratio(squares, known), _ratio(centred, centres_known), prior.within * known, centres_known)
+
+
+def _ratio(squares: float, known: float) -> float:
+    return float(np.clip(squares / max(known, 1e-12), 1.0 / 6.0, 6.0)) if known > 0.0 else 1.0
+
+
+def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, float]:
+    """Squares of what draws users from their centres, Σ‖a − Am‖², and parameters behind it, Σ tr A − tr(A doubt A)."""
+    d, known = len(centres.mean.T), float(share.sum(axis=1) @ np.einsum("uii->u", terms.A, dtype=np.float64))
+    if d <= STACKED_UP_TO:
+        doubt = (share @ centres.doubt.reshape(-1, d * d)).reshape(-1, d, d)
+        known -= float(np.einsum("uij,uij->", np.matmul(terms.A, doubt), terms.A))
+        images = np.matmul(terms.A, centres.mean.T)
+        return float(np.einsum("uk,udk->", share, (terms.a[:, :, None] - images) ** 2)), known
+    signs = np.random.default_rng(0).choice(np.array([-1.0, 1.0]), (d, PROBES)).astype(terms.A.dtype)
+    seen = [
+        np.column_stack([signs, doubt @ signs, mean]).astype(signs.dtype)
+        for doubt, mean in zip(centres.doubt, centres.mean, strict=True)
+    ]
+    squares = 0.0
+    for u, k in zip(*np.nonzero(share), strict=True):
+        image = terms.A[u] @ seen[k]
+        squares += share[u, k] * float(((terms.a[u] - image[:, -1]) ** 2).sum())
+        known -= share[u, k] * float((image[:, :PROBES] * image[:, PROBES:-1]).sum(dtype=np.float64)) / PROBES
+    return squares, known

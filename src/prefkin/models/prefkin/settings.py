@@ -1,0 +1,114 @@
+"""What PrefKin assumes, and what it spares where fits are large: every constant of the method, with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from prefkin.inference.quadratics import Signed
+
+__all__ = ["CALIBRATION", "LIMITS", "TRUST", "Effort", "affordable"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where numbers stop to matter."""
+
+    least_variance: float = 1e-6  # of any scale: below, users are alike
+    most_variance: float = 1e4  # above, nearly every answer is certain
+    unlikely: float = 1e-6  # probability below which a group is not looked at
+    sure: float = 0.999  # probability from which somebody's place is taken as found
+    clear: float = 14.0  # log odds beyond which a group needs no exact look: e⁻¹⁴ is `unlikely`
+    at_once: int = 1 << 23  # numbers held at a time beside the users' own
+    kept: int = 1 << 24  # numbers of covariances kept for predictions
+    most_users: int = 200  # from whom the prior is learnt; its scales are then known to some percent
+    most_numbers: int = 1 << 26  # of those users' matrices: a quarter of a gigabyte in single precision
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How much evidence it takes, and how sure a fit may be of itself; measured by benchmarks/coverage.py."""
+
+    clearly: float = 1.0  # log evidence by which groups must beat "by degrees"
+    caution: float = 1.05  # on the radius, for what the posterior leaves out: the partition and the scales
+    thin: float = 2.0  # comparisons per feature below which radii were found too small
+    certain: float = 0.07  # mean slope of the sigmoid below which answers are nearly certain
+    certain_place: float = 0.9  # membership below which a user's place is called uncertain
+    confident: float = 3.0  # median margin from which a fit without contradiction is worth a warning: 95 % sure
+    determined: float = 72.0  # degrees of freedom from which a scale's likeliest value stands for its mean (to 4 %)
+    alike: float = 0.02  # variance between users over that of what they share, below which they are one group
+    unrelated: float = 10.0  # and above which nothing is shared
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What held-out answers choose from."""
+
+    folds: int = 3
+    factors: tuple[float, ...] = (1.0, 0.3, 0.1, 0.0, 3.0)  # on the variance between users; 0: all want the same
+    common: tuple[float, ...] = (1.0, 0.3, 0.1)  # on the variance of what users share
+    temperatures: tuple[float, ...] = tuple(np.round(np.arange(0.6, 1.45, 0.05), 2).tolist())
+    stiffness: float = 50.0  # log-likelihood against log² temperature: about 10 % off 1 is expected
+    clearly: float = 1.0  # log-likelihood, beside half a standard error, by which an option must beat the plain one
+    imaginary: float = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
+
+
+LIMITS, TRUST, CALIBRATION = Limits(), Trust(), Calibration()
+
+_ROUND = 2e9  # multiplications up to which a round over all users costs too little to spare anything
+_JUDGING = 8e10  # multiplications that choosing by held-out answers may take
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is looked at: less, the more one round over all users costs, each economy by itself.
+
+    What all of them together cost was measured where they are greatest, 40 users with 1,000 rows of 768 features: see
+    docs/decisions/0005-prefkin-by-evidence.md, Cost. Up to 2e9 multiplications a round (200 users with 200 rows of
+    100 features) nothing is spared.
+    """
+
+    starts: int  # shares of the spread within groups to start from
+    rounds: int  # of moving everybody, then matching sites
+    passes: int  # of scales and moves in a round
+    moves: int  # of everybody before scales are learnt again
+    steps: int  # of scales
+    partners: int  # sets with which a set may merge, likeliest first
+    contenders: int  # groups of which an exact look is taken for each user
+    first_users: int  # from whom the first scales are learnt
+    warm_rounds: int  # of everybody's sites and scales after that
+    probe_users: int  # by whose held-out answers units, spread and temperature are judged; 0: not judged
+
+
+def affordable(data: Signed) -> Effort:
+    """The effort that users with so many rows and features are worth.
+
+    >>> few = affordable(Signed(np.zeros((4000, 50)), np.ones(4000), np.arange(0, 4001, 100)))
+    >>> few.starts, few.first_users, few.probe_users
+    (2, 40, 60)
+    """
+    n_users, d = len(data), data.dim
+    rank = min(len(data.X) / max(n_users, 1), float(d))
+    person = (3.0 * len(data.X) / max(n_users, 1) + 2.0 * rank) * rank * d
+    economy = float(
+        np.clip(np.log10(n_users * person / _ROUND) / 1.5, 0.0, 1.0)
+    )  # 0: spare nothing; 1: all that can be
+
+    def between(most: int, least: int) -> int:
+        return round(most + economy * (least - most))
+
+    options = len(CALIBRATION.factors) * len(CALIBRATION.common)
+    probes = int(_JUDGING / max(CALIBRATION.folds * (6 + options) * person, 1.0))
+    return Effort(
+        starts=between(2, 1),
+        rounds=between(4, 3),
+        passes=between(2, 1),
+        moves=between(6, 3),
+        steps=between(4, 2),
+        partners=between(8, 5),
+        contenders=between(12, 3),
+        first_users=between(40, 6),
+        warm_rounds=between(4, 2),
+        probe_users=0 if probes < 12 else min(probes, 60),
+    )
