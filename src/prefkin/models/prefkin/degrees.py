@@ -143,10 +143,17 @@ def _with_averaged_scales(fit: Mixture, scaling: Scaling, evidence: float) -> Mi
 
 
 def averaged(score: Callable[[float], float], tried: FloatArray) -> float:
-    """The mean of a variance by its evidence at some values, under a prior that is flat in its square root."""
+    """The mean of a variance by its evidence at some values, under a prior that is flat in its square root.
+
+    Where evidence says nothing at all, as about a single answer, that prior would speak for strong preferences: then it
+    is flat in the logarithm, and the mean is geometric.
+    """
     tried = np.unique(np.clip(tried, LIMITS.least_variance, LIMITS.most_variance))
     evidence = np.array([score(float(each)) for each in tried])
-    trust = np.exp(evidence - evidence.max()) * np.sqrt(tried) * np.gradient(np.log(tried))
+    trust = np.exp(evidence - evidence.max()) * np.gradient(np.log(tried))
+    if np.ptp(evidence) < TRUST.says_nothing:
+        return float(np.exp(trust @ np.log(tried) / trust.sum()))
+    trust *= np.sqrt(tried)
     return float(trust @ tried / trust.sum())
 
 

@@ -37,6 +37,7 @@ class Trust:
     certain_place: float = 0.9  # membership below which a user's place is called uncertain
     confident: float = 3.0  # median margin from which a fit without contradiction is worth a warning: 95 % sure
     determined: float = 72.0  # degrees of freedom from which a scale's likeliest value stands for its mean (to 4 %)
+    says_nothing: float = 0.5  # log evidence that does not differ by more, whatever the scale, is none
     alike: float = 0.02  # variance between users over that of what they share, below which they are one group
     unrelated: float = 10.0  # and above which nothing is shared
 
