@@ -40,15 +40,13 @@ def threads(n_jobs: int | None) -> Iterator[None]:
         _threads.reset(token)
 
 
-def for_each(
-    work: Callable[[Item], Result], items: Sequence[Item], *, label: str, n_jobs: int | None = None
-) -> list[Result]:
+def for_each(work: Callable[[Item], Result], items: Sequence[Item], *, label: str) -> list[Result]:
     """`[work(item) for item in items]`, on as many threads as `threads` allows.
 
     Work that is itself divided runs on the thread it is on: the others are busy with its like.
     """
     total = len(items)
-    wanted = _threads.get() if n_jobs is None else n_jobs
+    wanted = _threads.get()
     workers = min(total, os.cpu_count() or 1 if wanted in (None, -1) else int(wanted or 1))
     tell(label, 0, total)
     with single_threaded():

@@ -7,11 +7,12 @@ probabilities, policies, questions and files, so they are written once, here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import wraps
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,7 +36,8 @@ from prefkin.decide.belief import Belief
 from prefkin.decide.policy import Policy, greedy_policy, safest_policy
 from prefkin.decide.session import ActiveSession, session_state
 from prefkin.errors import InvalidComparisons, InvalidParameter
-from prefkin.execution.blas import in_one_order, single_threaded
+from prefkin.execution.blas import single_threaded
+from prefkin.execution.executor import threads
 from prefkin.inference.information import information_matrix
 from prefkin.models.coverage import CoverageMap, coverage_map
 from prefkin.models.reports import Summary
@@ -44,6 +46,20 @@ MOST_PESSIMISM = 1e6
 SMALL = 64  # features up to which a product with one row is never divided among threads
 
 __all__ = ["PreferenceModel"]
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def on_its_threads(method: Method) -> Method:
+    """A method that works on as many threads as the model's `n_jobs` says, with sums in one order."""
+
+    @wraps(method)
+    def working(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with threads(self.n_jobs), single_threaded():
+            return method(self, *args, **kwargs)
+
+    return working  # type: ignore[return-value]
 
 
 class PreferenceModel(ClassifierMixin, BaseEstimator):
@@ -97,13 +113,13 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         counts = self._users.counts[members]
         return self.users_[members], counts / max(float(counts.sum()), 1e-300)
 
-    @in_one_order
+    @on_its_threads
     def information(self, user: Hashable) -> FloatArray:
         """M̃_u = (λ/κ) I + Σ z zᵀ over the neighbourhood's rows, shape (d, d); computed when asked for."""
         rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
         return information_matrix(rows, ridge=ridge, kappa=kappa)
 
-    @in_one_order
+    @on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """θ_u and, as its covariance, the inverse of `information(user)`: what policies and questions are made from."""
         return Belief.from_information(self.theta_[self.position(user)], self.information(user))
@@ -176,7 +192,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         own, pooled = self._doubt_left(user)
         return coverage_map(user, own, pooled, self.feature_names_, n)
 
-    @in_one_order
+    @on_its_threads
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
         """What own rows, and all that are used, leave of the prior: (λ/κ) M⁻¹ of each, shape (d, d)."""
         ridge, kappa = self._prior()

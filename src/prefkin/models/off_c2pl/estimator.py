@@ -18,13 +18,12 @@ from prefkin.data.folds import probe_users
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidParameter, NoEdgeWarning
-from prefkin.execution.blas import in_one_order
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import ridge_by_held_out
 from prefkin.inference.information import confidence_width
 from prefkin.inference.many import estimate_users
-from prefkin.models.base import PreferenceModel
+from prefkin.models.base import PreferenceModel, on_its_threads
 from prefkin.models.files import write_model_file
 from prefkin.models.off_c2pl.advice import what_an_edge_takes
 from prefkin.models.off_c2pl.graph import Graph
@@ -197,6 +196,7 @@ class OffC2PL(PreferenceModel):
     def _coverage(self) -> Coverage:
         return Measured() if isinstance(self.coverage, str) else self.coverage
 
+    @on_its_threads
     def members(self, position: int) -> IntArray:
         """V(u), as positions in `users_`."""
         return self.graph_.neighbours(position)
@@ -204,7 +204,7 @@ class OffC2PL(PreferenceModel):
     def _prior(self) -> tuple[float, float]:
         return self.ridge_, self.kappa
 
-    @in_one_order
+    @on_its_threads
     def width(self, user: Hashable) -> float:
         """β̃_u, from the number of comparisons in the neighbourhood  [paper: beta].
 
@@ -221,6 +221,7 @@ class OffC2PL(PreferenceModel):
 
     # -- telling why -------------------------------------------------------------------------------------------------
 
+    @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other`'s comparisons are used for `user`, or not."""
         u, v = self.position(user), self.position(other)
@@ -259,7 +260,7 @@ class OffC2PL(PreferenceModel):
             turning_radii=float((graph.gamma[u] - distance) / graph.alpha),
         )
 
-    @in_one_order
+    @on_its_threads
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
         """Place a new user by the same test, without refitting anybody.
 

@@ -11,6 +11,7 @@ estimate and variational bounds make τ², and radii with it, too small when ans
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows, UserRows
-from prefkin.execution.executor import for_each
+from prefkin.execution.executor import for_each, threads
 from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites, above_zero, refine
 
@@ -42,6 +43,7 @@ CLOSE, ROUGHLY = 1e-5, 1e-3
 COARSE = 3  # every third of `SPREADS` is tried first
 HOPELESS = 12.0  # log evidence below the best at which there is no need to look closer
 KEPT = 2**24  # numbers that may be kept to save work
+THREADED_FROM = 64  # features: below, a distance takes less time than handing it to a thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +140,7 @@ def _propagate(
     return Posterior(basis, root, pull, sites, float(sites.level.sum()) + normal, variance)
 
 
-def learn_scale(users: UserRows, asked: Sequence[int] | None = None, n_jobs: int | None = None) -> Scale:
+def learn_scale(users: UserRows, asked: Sequence[int] | None = None) -> Scale:
     """τ² from the evidence of everybody's answers (of those `asked`), flat in log τ² over `SPREADS`.
 
     >>> rng = np.random.default_rng(0)
@@ -166,7 +168,7 @@ def learn_scale(users: UserRows, asked: Sequence[int] | None = None, n_jobs: int
             return values
 
         # sorted sums: the order of users must not decide the last digit
-        return np.sort(for_each(of, heard, label="scale of preferences", n_jobs=n_jobs), axis=0).sum(axis=0)
+        return np.sort(for_each(of, heard, label="scale of preferences"), axis=0).sum(axis=0)
 
     total = np.full(len(grid), -np.inf)
     coarse = list(range(0, len(grid), COARSE))
@@ -187,9 +189,7 @@ def mean_square(users: UserRows) -> float:
     return float(np.average(np.einsum("ij,ij->i", users.rows.Z, users.rows.Z), weights=weights))
 
 
-def calibrated_radii(
-    users: UserRows, theta: FloatArray, scale: Scale, *, level: float, n_jobs: int | None = None
-) -> FloatArray:
+def calibrated_radii(users: UserRows, theta: FloatArray, scale: Scale, *, level: float) -> FloatArray:
     """For each user the radius around `theta[u]` that holds the preference with probability `level`, shape (U,).
 
     Moments of ‖θ − θ̂‖² are averaged over what is believed about τ²; a Gamma law with these moments gives the quantile.
@@ -207,7 +207,7 @@ def calibrated_radii(
         square = float(scale.weights @ (second + 0.5 * (first - mean) ** 2))
         return ball_radius(mean, square, level)
 
-    return np.array(for_each(radius, range(len(users)), label="radii", n_jobs=n_jobs))
+    return np.array(for_each(radius, range(len(users)), label="radii"))
 
 
 def calibrated_width(rows: Rows, theta: FloatArray, information: FloatArray, scale: Scale, *, level: float) -> float:
@@ -216,7 +216,7 @@ def calibrated_width(rows: Rows, theta: FloatArray, information: FloatArray, sca
     The squared norm of a normal error N(o, P) has mean tr MP + oᵀMo and variance 2 tr (MP)² + 4 oᵀMPMo.
     """
     one = UserRows(rows, np.array([0, len(rows.y)]), np.zeros(1, dtype=np.intp))
-    beliefs = Beliefs.of(one, scale.typical, 1)
+    beliefs = Beliefs.of(one, scale.typical)
     MP = information @ beliefs.covariance(0)
     off = beliefs.mean[0] - theta
     image = information @ off
@@ -235,11 +235,9 @@ class Beliefs:
     sites: FloatArray  # (n,) precision s of each row's site, so that P_u⁻¹ = Σ s z zᵀ + I/τ²
 
     @classmethod
-    def of(cls, users: UserRows, variance: float, n_jobs: int | None = None) -> Beliefs:
+    def of(cls, users: UserRows, variance: float) -> Beliefs:
         """From the users' rows."""
-        found = for_each(
-            lambda user: believe(users.of(user), variance), range(len(users)), label="beliefs", n_jobs=n_jobs
-        )
+        found = for_each(lambda user: believe(users.of(user), variance), range(len(users)), label="beliefs")
         sites = np.concatenate([one.sites.precision for one in found])
         return cls(users, variance, np.array([one.mean for one in found]), sites)
 
@@ -297,6 +295,7 @@ class Beliefs:
                 known = d - 2.0 * float((solved[:, :-1].T * theirs).sum()) / self.variance
                 return float(np.sqrt(gap @ solved[:, -1] / max(known, 1e-9 * d)))
 
-            row = for_each(distance, range(len(self.mean)), label="distances", n_jobs=1 if d < 64 else None)
+            with threads(1) if d < THREADED_FROM else nullcontext():
+                row = for_each(distance, range(len(self.mean)), label="distances")
             self._known[user] = np.array(row)
         return self._known[user]

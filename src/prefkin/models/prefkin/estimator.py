@@ -7,12 +7,12 @@ everybody alike, or nobody related. All else follows from the posterior: estimat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from functools import cached_property, wraps
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeVar, overload
+from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,14 +28,13 @@ from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
-from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Signed, expand
-from prefkin.models.base import PreferenceModel, generator, refuse_other_candidates
+from prefkin.models.base import PreferenceModel, generator, on_its_threads, refuse_other_candidates
 from prefkin.models.files import write_model_file
 from prefkin.models.prefkin.calibrate import METRICS, Fitted, Verdict, fitted_in, judge, with_spread
 from prefkin.models.prefkin.groups import find_groups, place, settle
@@ -45,19 +44,6 @@ from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def _on_its_threads(method: Method) -> Method:
-    """A method that works on as many threads as the model's `n_jobs` says, with sums in one order."""
-
-    @wraps(method)
-    def working(self: PrefKin, *args: Any, **kwargs: Any) -> Any:
-        with threads(self.n_jobs), single_threaded():
-            return method(self, *args, **kwargs)
-
-    return working  # type: ignore[return-value]
 
 
 class PrefKin(PreferenceModel):
@@ -209,18 +195,18 @@ class PrefKin(PreferenceModel):
         share[members == u] = 1.0 - float(share.sum())
         return self.users_[members], share
 
-    @_on_its_threads
+    @on_its_threads
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
         u = self.position(user)
         return self._fitted.covariance(u)
 
-    @_on_its_threads
+    @on_its_threads
     def information(self, user: Hashable) -> FloatArray:
         """Posterior precision of a user's preference, the inverse of `covariance`, shape (d, d)."""
         return self.belief(user).information
 
-    @_on_its_threads
+    @on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """The posterior of a user's preference: what policies and questions are made from."""
         return Belief.from_covariance(self.theta_[self.position(user)], self.covariance(user))
@@ -318,7 +304,7 @@ class PrefKin(PreferenceModel):
         """Every user, and whether there is anybody to lean on."""
         return ((u, len(self.members(u)) > 1) for u in range(len(self._users)))
 
-    @_on_its_threads
+    @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
 
@@ -388,7 +374,7 @@ class PrefKin(PreferenceModel):
             low, high = (low, middle) if self._own_share(position, middle) >= 0.5 else (middle, high)
         return float((high - 1.0) * self._users.counts[position])
 
-    @_on_its_threads
+    @on_its_threads
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
         """What own answers, and everybody's, leave of the covariance before any answer, in scaled features."""
         u, mixture = self.position(user), self._fitted.mixture
@@ -413,7 +399,7 @@ class PrefKin(PreferenceModel):
             belief, candidates, rule=rule, repeat=repeat, rng=generator(random_state), user=user
         )
 
-    @_on_its_threads
+    @on_its_threads
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
         """Place a new user, everybody else fixed."""
         check_is_fitted(self)
