@@ -72,13 +72,16 @@ class ByDirections(Quadratics):
         left = 1.0 / (1.0 + variance * self.h)
         root, weight = np.sqrt(self.h * left).astype(self.V.dtype), left * self.b
 
-        def one(user: int) -> tuple[FloatArray, FloatArray]:
+        A, a = np.empty((len(self), self.dim, self.dim), dtype=self.V.dtype), np.empty((len(self), self.dim))
+
+        def one(user: int) -> None:
             own = slice(self.starts[user], self.starts[user + 1])
             scaled = root[own, None] * self.V[own]
-            return scaled.T @ scaled, weight[own] @ self.V[own]
+            np.matmul(scaled.T, scaled, out=A[user])
+            a[user] = weight[own] @ self.V[own]
 
-        A, a = zip(*for_each(one, range(len(self)), label="information"), strict=True)
-        return Terms(np.array(A), np.array(a, dtype=np.float64), self._levels(variance))
+        for_each(one, range(len(self)), label="information")
+        return Terms(A, a, self._levels(variance))
 
     def _levels(self, variance: float) -> FloatArray:
         gain = variance * self.b**2 / (1.0 + variance * self.h)

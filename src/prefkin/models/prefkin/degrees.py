@@ -70,7 +70,7 @@ def fit_degrees(data: Signed, rounds: int = 16, start: Prior | None = None, site
             mean, size, growth, drift = stretch * mean, size + leap, 0.0, 0.0 * drift
         sites = fit.refined(data, stretch, pace)
     evidence = float(set_evidence(fit.centres.sums, fit.prior.m0, top)[0]) + partition_prior(np.array([len(data)]))
-    return _with_averaged_scales(fit, scaling, evidence)
+    return _with_averaged_scales(fit, scaling, evidence, effort.values)
 
 
 def _first_scales(data: Signed) -> Prior:
@@ -97,8 +97,9 @@ def _first_scales(data: Signed) -> Prior:
         return tried[k][0]
 
     best = max((0, 1), key=score)
-    while abs(best) < FARTHEST and score(best + (1 if best else -1)) > score(best):
-        best += 1 if best else -1
+    direction = 1 if best else -1
+    while abs(best) < FARTHEST and score(best + direction) > score(best):
+        best += direction
     if abs(best) == FARTHEST:
         return _around_nothing(data.dim, *np.exp(tried[best][1]))
     low, middle, high = (score(k) for k in (best - 1, best, best + 1))
@@ -127,28 +128,30 @@ def _scaled(
     return solved(users, sites, everybody, prior, terms=terms, centres=centres), scaling
 
 
-def _with_averaged_scales(fit: Mixture, scaling: Scaling, evidence: float) -> Mixture:
+def _with_averaged_scales(fit: Mixture, scaling: Scaling, evidence: float, most: int) -> Mixture:
     """Scales that few parameters speak about as means: the likeliest may be 0 only because answers tell little."""
     users, everybody, nothing = fit.users, fit.share, fit.prior.m0
     tau, top, sums = fit.prior.within, fit.prior.top, fit.centres.sums
     if scaling.determined < TRUST.determined:
         around = np.append(tau * NEAR, WIDE / users.dim)
-        tau = averaged(lambda t: float(set_evidence(users.at(t).summed(everybody), nothing, top)[0]), around)
+        tau = averaged(lambda t: float(set_evidence(users.at(t).summed(everybody), nothing, top)[0]), around, most)
         sums = users.at(tau).summed(everybody)
     if scaling.centred < TRUST.determined:
-        top = averaged(lambda t: float(set_evidence(sums, nothing, t)[0]), np.append(top * NEAR, WIDE / users.dim))
+        around = np.append(top * NEAR, WIDE / users.dim)
+        top = averaged(lambda t: float(set_evidence(sums, nothing, t)[0]), around, len(around))
     if (tau, top) == (fit.prior.within, fit.prior.top):
         return replace(fit, evidence=evidence)
     return solved(users, fit.sites, everybody, _around_nothing(users.dim, tau, top), evidence)
 
 
-def averaged(score: Callable[[float], float], tried: FloatArray) -> float:
+def averaged(score: Callable[[float], float], tried: FloatArray, most: int) -> float:
     """The mean of a variance by its evidence at some values, under a prior that is flat in its square root.
 
     Where evidence says nothing at all, as about a single answer, that prior would speak for strong preferences: then it
     is flat in the logarithm, and the mean is geometric.
     """
     tried = np.unique(np.clip(tried, LIMITS.least_variance, LIMITS.most_variance))
+    tried = tried[np.unique(np.linspace(0, len(tried) - 1, most).round().astype(int))]
     evidence = np.array([score(float(each)) for each in tried])
     trust = np.exp(evidence - evidence.max()) * np.gradient(np.log(tried))
     if np.ptp(evidence) < TRUST.says_nothing:

@@ -72,7 +72,7 @@ def _from_start(
         share, last = _as_share(partition), turn == effort.rounds - 1
         for again in range(effort.passes):
             terms = users.at(ahead.within) if again else terms
-            prior, ahead, terms = _scales(users, terms, share, ahead, spread, effort.steps)
+            prior, ahead, terms = _scales(users, terms, share, ahead, spread, effort)
             crowd = Crowd(users, prior.within, terms)
             share = _assign(crowd, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
         found = solved(users, sites, share, prior, terms=terms)
@@ -262,12 +262,12 @@ class _Scales(NamedTuple):
     terms: Terms  # everybody's, for τ²
 
 
-def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, spread: float, steps: int) -> _Scales:
+def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, spread: float, effort: Effort) -> _Scales:
     """τ², ρ², m_0 and σ² by evidence; τ² as a mean where little is known of it, so that it does not collapse to 0.
 
     `terms` are everybody's for the τ² to start from.
     """
-    for step in range(steps):
+    for step in range(effort.steps):
         terms = users.at(prior.within) if step else terms
         centres, apart = Centres.of(terms.summed(share), prior), Apart.of(users, share, prior)
         scaling = Scaling.of(terms, share, centres, apart, prior)
@@ -276,7 +276,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
         prior = prior._replace(m0=m0, top=top)
         within, between = bounded(prior.within * scaling.within), bounded(prior.between * scaling.between)
         after = prior._replace(within=within, between=between)
-        if step == steps - 1 or scaling.change < NEAR_ENOUGH:
+        if step == effort.steps - 1 or scaling.change < NEAR_ENOUGH:
             break
         prior = after
     if scaling.determined >= TRUST.determined:
@@ -286,7 +286,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
         single = alone_in(share) @ users.evidences(prior.m0, within + prior.between)
         return float(set_evidence(users.at(within).summed(share), prior.m0, prior.between).sum() + single)
 
-    within = averaged(evidence, np.append(prior.within * NEAR, spread * WITHIN))
+    within = averaged(evidence, np.append(prior.within * NEAR, spread * WITHIN), effort.values)
     prior = prior._replace(within=within)
     return _Scales(prior, prior, users.at(within))
 

@@ -57,8 +57,8 @@ class Calibration:
 
 LIMITS, TRUST, CALIBRATION = Limits(), Trust(), Calibration()
 
-_ROUND = 2e9  # multiplications up to which a round over all users costs too little to spare anything
-_JUDGING = 8e10  # multiplications that choosing by held-out answers may take
+_ROUND = 5e8  # multiplications up to which a round over all users costs too little to spare anything
+_JUDGING = 2e11  # multiplications that choosing by held-out answers may take: some seconds
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Effort:
     """How much is looked at: less, the more one round over all users costs, each economy by itself.
 
     What all of them together cost was measured where they are greatest, 40 users with 1,000 rows of 768 features: see
-    docs/decisions/0005-prefkin-by-evidence.md, Cost. Up to 2e9 multiplications a round (200 users with 200 rows of
-    100 features) nothing is spared.
+    docs/decisions/0005-prefkin-by-evidence.md, Effort by cost. Up to 5e8 multiplications a round (200 users with 200
+    rows of 50 features) nothing is spared.
     """
 
     starts: int  # shares of the spread within groups to start from
@@ -79,6 +79,7 @@ class Effort:
     contenders: int  # groups of which an exact look is taken for each user
     first_users: int  # from whom the first scales are learnt
     warm_rounds: int  # of everybody's sites and scales after that
+    values: int  # of a variance that are tried where few parameters speak about it
     probe_users: int  # by whose held-out answers units, spread and temperature are judged; 0: not judged
 
 
@@ -90,11 +91,10 @@ def affordable(data: Signed) -> Effort:
     (2, 40, 60)
     """
     n_users, d = len(data), data.dim
-    rank = min(len(data.X) / max(n_users, 1), float(d))
-    person = (3.0 * len(data.X) / max(n_users, 1) + 2.0 * rank) * rank * d
-    economy = float(
-        np.clip(np.log10(n_users * person / _ROUND) / 1.5, 0.0, 1.0)
-    )  # 0: spare nothing; 1: all that can be
+    rows = len(data.X) / max(n_users, 1)
+    person = (3.0 * rows + 2.0 * d) * d**2  # multiplications a round: matrix and margins, inverse and sets' evidence
+    cost = np.log10(n_users * person / _ROUND)
+    economy = float(np.clip(cost / 2.2, 0.0, 1.0))  # 0: spare nothing; 1: all that can be
 
     def between(most: int, least: int) -> int:
         return round(most + economy * (least - most))
@@ -111,5 +111,6 @@ def affordable(data: Signed) -> Effort:
         contenders=between(12, 3),
         first_users=between(40, 6),
         warm_rounds=between(4, 2),
+        values=between(19, 5),
         probe_users=0 if probes < 12 else min(probes, 60),
     )
