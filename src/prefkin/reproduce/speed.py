@@ -109,10 +109,14 @@ def measured(
     check: Callable[[Any], str] = lambda _result: "",
     repeats: int = 1,
 ) -> Row:
-    """The call and what one would write instead, in turns; memory is that of the last time, when code is loaded."""
+    """The call and what one would write instead, in turns; then its memory, of a call of its own.
+
+    To see the peak, free memory is given back and every page marked as untouched: the call after that pays for touching
+    each again, twice what it takes otherwise at 100 MB. Such a call is not timed.
+    """
     mine: list[tuple[float, Any]] = []
     theirs: list[float] = []
-    peak, spent, last = float("nan"), Counter[str](), 0.0
+    spent, last = Counter[str](), 0.0
 
     def hear(label: str, done: int, _total: int) -> None:
         nonlocal last
@@ -124,11 +128,12 @@ def measured(
         for _ in range(repeats):
             spent.clear()
             last = time.process_time()
-            peak = peak_memory(lambda: mine.append(cpu(ours)))
+            mine.append(cpu(ours))
             if instead is not None:
                 theirs.append(instead.seconds())
     stages = ", ".join(f"{label} {part:.2g}" for label, part in spent.most_common() if part > 0.05 * mine[-1][0])
     name, part = (instead.name, instead.part) if instead else ("", "")
+    peak = peak_memory(ours)
     return Row(call, size, [one for one, _ in mine], peak, name, theirs, part, check(mine[-1][1]), stages)
 
 
