@@ -188,7 +188,7 @@ def test_quadratics_are_the_sums_of_their_sites(rng):
 
 @pytest.mark.parametrize(
     ("mean", "variance"),
-    [(0.0, 0.01), (1.0, 1.0), (-2.0, 4.0), (3.0, 30.0), (-6.0, 2.0), (-12.0, 4.0), (-30.0, 100.0), (0.0, 1000.0)],
+    [(0.0, 0.01), (1.0, 1.0), (-2.0, 4.0), (3.0, 30.0), (-6.0, 2.0), (-12.0, 4.0), (-30.0, 100.0), (0.0, 100.0)],
 )
 def test_a_site_has_the_mass_mean_and_variance_of_the_answer(mean, variance):
     """Under what the other rows say, N(mean, variance): the row itself, with its old site, is taken out first."""
