@@ -25,16 +25,15 @@ class Signed:
     starts: IntArray  # (U + 1,) user u owns rows starts[u]:starts[u + 1]
 
     @classmethod
-    def of_users(cls, users: UserRows, scale: FloatArray | float = 1.0) -> Signed:
-        """With features divided by `scale`."""
+    def of_users(cls, users: UserRows, root: FloatArray | float = 1.0) -> Signed:
+        """With each feature multiplied by a number of its own, (d,), or all by a matrix, (d, r)."""
         Z, y, weights = users.rows
-        X, sign, step = (
-            np.empty(Z.shape, np.float32 if users.dim >= SINGLE_FROM else np.float64),
-            2.0 * y - 1.0,
-            1 << 10,
-        )
+        sign, step, by_matrix = 2.0 * y - 1.0, 1 << 10, np.ndim(root) == 2
+        r = np.shape(root)[1] if by_matrix else users.dim
+        X = np.empty((len(Z), r), np.float32 if r >= SINGLE_FROM else np.float64)
         for rows in (slice(start, start + step) for start in range(0, len(Z), step)):
-            np.divide(Z[rows] * sign[rows, None], scale, out=X[rows], casting="same_kind")
+            signed = Z[rows] * sign[rows, None]
+            X[rows] = signed @ root if by_matrix else signed * root
         return cls(X, weights, users.starts)
 
     def __len__(self) -> int:

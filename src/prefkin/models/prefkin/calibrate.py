@@ -1,42 +1,53 @@
-"""What evidence cannot settle alone, held-out answers do: units of features, spread of users, trust in probabilities.
+"""What evidence cannot settle alone, held-out answers do: the metric, how far people differ, trust in probabilities.
 
-Features are "isotropic" (all may matter alike) or "diagonal" (some matter more). Real answers are noisier than the
-model takes them to be, so that evidence finds people too different, and what they share too strong: both variances are
-what evidence says, times a factor. Judged are users who differ by degrees: whether there are groups, evidence says
-better.
+Real answers are noisier than the model takes them to be, so that evidence finds people too different, and what they
+share too strong: both variances are moved from what evidence says to where held-out answers are predicted best. Among
+the options are everybody pooled (no variance between people) and everybody alone (none of what they share), and all in
+between. Judged are users who differ by degrees: whether there are groups, evidence says better.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import content_folds, only, probe_users, split_rows
-from prefkin.data.rows import UserRows
-from prefkin.inference.propagation import Sites, above_zero
-from prefkin.inference.quadratics import STACKED_UP_TO, Signed, per_user_sum
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.folds import content_folds, split_rows
+from prefkin.data.rows import Rows, UserRows
+from prefkin.execution.blas import in_one_order
+from prefkin.inference.propagation import Sites, above_zero, refine
+from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
 from prefkin.models.prefkin.degrees import bounded, fit_degrees
-from prefkin.models.prefkin.mixture import Mixture, Prior, covariances, pieces, solved
-from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, affordable
+from prefkin.models.prefkin.metric import Learnt, Metric, Unit, learn_metric, sizes
+from prefkin.models.prefkin.mixture import (
+    Mixture,
+    Prior,
+    centred_beliefs,
+    covariances,
+    kept_rows,
+    pieces,
+    row_beliefs,
+    solved,
+)
+from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC
 
-__all__ = ["METRICS", "Fitted", "Verdict", "fitted_in", "judge", "with_spread"]
+__all__ = ["Fit", "Fitted", "Verdict", "fitted_in", "judge", "with_scales"]
 
-METRICS = ("isotropic", "diagonal")
 TEMPERATURES = np.array(CALIBRATION.temperatures)
 TEMPERED = CALIBRATION.stiffness * np.log(TEMPERATURES) ** 2  # held-out log-likelihood against a temperature
+NONE = -99  # steps down at which a variance is none
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A mixture in scaled features: x/scale, so θ = θ′/scale."""
+    """A mixture in a metric."""
 
     mixture: Mixture
-    scale: FloatArray  # (d,)
+    metric: Metric
     wide: Mixture | None = None  # what is believed when users are not taken to be exactly alike
     temperature: float = 1.0  # factor on the moderated margins that made held-out probabilities honest
 
@@ -48,11 +59,11 @@ class Fitted:
         """
         believed = self.mixture if self.wide is None else self.wide
         off = self.mixture.mean[user] - believed.mean[user]
-        return (believed.person(user).covariance() + np.outer(off, off)) / np.outer(self.scale, self.scale)
+        return self.metric.covariance(believed.person(user).covariance() + np.outer(off, off))
 
     def margins(self, Z: FloatArray, owner: IntArray) -> FloatArray:
         """Moderated margins of rows of some users, drawn towards 0 by doubt, so that probabilities are honest."""
-        X, d = Z / self.scale, Z.shape[1]
+        X, d = self.metric.rows(Z), self.metric.dim
         mean, variance = np.einsum("ij,ij->i", X, self.mixture.mean[owner]), np.empty(len(X))
         order = np.argsort(owner, kind="stable")
         users, first, counts = np.unique(owner[order], return_index=True, return_counts=True)
@@ -72,11 +83,11 @@ class Fitted:
 
     @property
     def _kept(self) -> bool:
-        return len(self.mixture) * len(self.scale) ** 2 <= LIMITS.kept
+        return len(self.mixture) * self.metric.dim**2 <= LIMITS.kept
 
     @cached_property
     def _covariances(self) -> FloatArray:
-        """Everybody's, in scaled features: what they are does not depend on when or for whom they are asked."""
+        """Everybody's, in the metric: what they are does not depend on when or for whom they are asked."""
         return covariances(self.mixture, slice(None))
 
 
@@ -85,105 +96,201 @@ def _moderated(mean: FloatArray, variance: FloatArray) -> FloatArray:
     return mean / np.sqrt(1.0 + np.pi * variance / 8.0)
 
 
+# -- by evidence -------------------------------------------------------------------------------------------------------
+
+
+class Fit(NamedTuple):
+    """Users who differ by degrees, in a metric, as evidence says."""
+
+    metric: Metric
+    data: Signed
+    degrees: Mixture
+
+    def of(self, users: IntArray) -> Fit:
+        """Some of the users, under the same prior."""
+        data, prior = self.data.some(users), self.degrees.prior
+        sites = self.degrees.sites.of(self.data.rows_of(users))
+        return Fit(self.metric, data, fit_degrees(data, 2, prior, sites))
+
+    @property
+    def learnt(self) -> Learnt:
+        """What another fit may start from."""
+        return Learnt(self.metric, self.degrees.prior, self.degrees.sites)
+
+
+def fitted_in(rows: UserRows, kind: str, start: Learnt | None = None) -> Fit:
+    """Users who differ by degrees in a metric of this kind; `start` is of another kind, for the same rows."""
+    if kind == "isotropic":
+        size = above_zero(np.sqrt(np.mean(sizes(rows) ** 2)))
+        metric = Metric(np.full(rows.dim, 1.0 / size))
+        data = metric.signed(rows)
+        return Fit(metric, data, fit_degrees(data))
+    metric, prior, sites = learn_metric(rows, kind, Unit.of(rows, kind), start, METRIC.rounds)
+    data = metric.signed(rows)
+    return Fit(metric, data, fit_degrees(data, 4, prior, sites))
+
+
+def with_scales(fit: Fit, within: float, top: float) -> Mixture:
+    """The same people with these variances, between them and of what they share, and sites that agree with that."""
+    prior, everybody, mixture = Prior(np.zeros(fit.data.dim), within, top, top), fit.degrees.share, fit.degrees
+    for _ in range(CALIBRATION.matching):
+        mixture = solved(mixture.users, mixture.sites, everybody, prior)
+        sites = mixture.refined(fit.data)
+        mixture = solved(expand(fit.data, sites), sites, everybody, prior)
+    return mixture
+
+
+# -- by held-out answers -----------------------------------------------------------------------------------------------
+
+
+class Option(NamedTuple):
+    """A kind of metric, and half decades by which both variances differ from what evidence says."""
+
+    kind: str = "isotropic"
+    apart: int = 0  # of people from what they share
+    common: int = 0  # of what they share
+
+    @property
+    def distance(self) -> float:
+        """From what evidence says, in units of held-out log-likelihood: answers that tell nothing move nothing."""
+        return CALIBRATION.farther * (max(self.apart, -CALIBRATION.moves) ** 2 + self.common**2)
+
+
 class Verdict(NamedTuple):
     """What held-out answers speak for."""
 
-    metric: str = "isotropic"
-    factor: float = 1.0  # on the variance between users that evidence finds
-    common: float = 1.0  # on the variance of what they share
+    kind: str = "isotropic"
+    scales: tuple[float, float] | None = None  # variance between people and of what they share; None: by evidence
     temperature: float = 1.0  # on the moderated margins
 
 
-def judge(rows: UserRows, plain: Mixture) -> Verdict:
-    """The options that predict held-out answers best, each with the temperature that makes it honest.
+@in_one_order
+def judge(rows: UserRows, fits: dict[str, Fit]) -> Verdict:
+    """The option that predicts held-out answers best, with the temperature that makes it honest.
 
-    `plain`, isotropic with the variances that evidence finds, fitted to the same rows, stands unless another is clearly
-    better; fits to parts of the rows start from it. Where features and rows are so many that a dozen users could not be
-    asked in reasonable time, nobody is.
+    Isotropic, with the variances that evidence finds, stands unless another is clearly better. Fits to parts of the
+    rows start from `fits`, those to all of them.
     """
-    folds, n_asked = CALIBRATION.folds, affordable(Signed(rows.rows.Z, rows.rows.weights, rows.starts)).probe_users
-    if len(rows) == 1 or rows.dim == 1 or n_asked == 0:
+    simple = Option()
+    splits = list(_splits(rows))
+    if len(rows) == 1 or rows.dim == 1 or not splits:
         return Verdict()
-    some = np.array(probe_users(rows, n_asked))
-    theirs = np.flatnonzero(np.isin(rows.owner, some))
-    asked, fold_of = only(rows, some), content_folds(rows, folds)[theirs]
-    even = fit_degrees(Signed.of_users(asked, _each_by_its_size(asked)))
-    starts = {"isotropic": (plain.prior, plain.sites.of(theirs)), "diagonal": (even.prior, even.sites)}
-    options = list(product(METRICS, CALIBRATION.factors, CALIBRATION.common))
-    loss = {option: np.zeros((len(asked), len(TEMPERATURES))) for option in options}
-    for fold in range(folds):
-        parts = split_rows(asked, fold_of != fold)
-        heard = np.flatnonzero(np.diff(parts[0].starts))
-        if not len(heard):  # with all rows in one fold nothing is left to learn from
-            return Verdict()
-        train, test = (only(part, heard) for part in parts)
-        for metric, (prior, sites) in starts.items():
-            scale, _, fit = fitted_in(train, metric, prior, sites.of(fold_of != fold))
-            unseen = Signed.of_users(test, scale)
-            for factor in CALIBRATION.factors:
-                spread = with_spread(fit, factor, 1.0)
-                for common in CALIBRATION.common:
-                    loss[metric, factor, common][heard] += _held_out_loss(with_spread(spread, 1.0, common), unseen)
+    loss: dict[Option, FloatArray] = {}
+    for kind, fit in fits.items():
+        loss |= _Court(rows, kind, fit, splits).losses()
     at = {option: int(np.argmin((each.sum(axis=0) + TEMPERED).round(9))) for option, each in loss.items()}
     best = {option: each[:, at[option]] for option, each in loss.items()}
-    simple = ("isotropic", 1.0, 1.0)
 
-    def cost(option: tuple[str, float, float]) -> float:
-        total = float(best[option].sum() + TEMPERED[at[option]])
+    def cost(option: Option) -> float:
+        total = float(best[option].sum() + TEMPERED[at[option]]) + option.distance
         if option != simple:
             gain = best[simple] - best[option]
             total += CALIBRATION.clearly + 0.5 * float(np.std(gain) * np.sqrt(len(gain)))
         return round(total, 9)
 
     option = min(best, key=cost)
-    return Verdict(*option, float(TEMPERATURES[at[option]]))
+    scales = _scales(fits[option.kind].degrees.prior, option) if (option.apart, option.common) != (0, 0) else None
+    return Verdict(option.kind, scales, float(TEMPERATURES[at[option]]))
 
 
-def with_spread(fit: Mixture, factor: float, common: float) -> Mixture:
-    """The same people and sites, with so many times the variance between users, and of what they share."""
-    prior, top = fit.prior, bounded(common * fit.prior.top)
-    within = bounded(factor * prior.within)
-    terms = fit.terms if within == prior.within else None
-    return solved(fit.users, fit.sites, fit.share, Prior(prior.m0, within, top, top), terms=terms)
+def _splits(rows: UserRows) -> Iterator[tuple[BoolArray, BoolArray]]:
+    fold_of = content_folds(rows, CALIBRATION.folds)
+    for fold in range(CALIBRATION.folds):
+        if 0 < (fold_of == fold).sum() < len(fold_of):
+            yield fold_of != fold, fold_of == fold
 
 
-def _held_out_loss(fit: Mixture, unseen: Signed) -> FloatArray:
+def _scales(prior: Prior, option: Option) -> tuple[float, float]:
+    """Both variances."""
+    times = [0.0 if steps == NONE else 10.0 ** (steps / 2.0) for steps in option[1:]]
+    return bounded(times[0] * prior.within), bounded(times[1] * prior.top)
+
+
+def _total(loss: FloatArray) -> float:
+    """At the temperature that suits, to a few digits."""
+    return round(float((loss.sum(axis=0) + TEMPERED).min()), 9)
+
+
+class _Case(NamedTuple):
+    """One part of the rows to learn from, and another to predict."""
+
+    known: Signed
+    unseen: Signed
+    sites: Sites
+    heard: BoolArray  # users of whom there is something to learn from
+
+
+class _Court:
+    """The options of one kind of metric, before the same held-out answers."""
+
+    def __init__(
+        self, rows: UserRows, kind: str, fit: Fit, splits: Sequence[tuple[BoolArray, BoolArray]]
+    ) -> None:
+        self.kind, self.prior = kind, fit.degrees.prior
+        self.cases = [self._case(rows, fit, *split) for split in splits]
+
+    def _case(self, rows: UserRows, fit: Fit, known: BoolArray, unseen: BoolArray) -> _Case:
+        train, test = split_rows(rows, known)[0], split_rows(rows, ~unseen)[1]
+        metric, sites = fit.metric, fit.degrees.sites.of(known)
+        if self.kind != "isotropic":  # what was learnt from all rows knows the answers that are held out
+            start = Learnt(metric, self.prior, sites)
+            metric, _, sites = learn_metric(train, self.kind, Unit.of(rows, self.kind), start, METRIC.again)
+        return _Case(metric.signed(train), metric.signed(test), sites, np.diff(train.starts) > 0)
+
+    def losses(self) -> dict[Option, FloatArray]:
+        """(U, T) of each option. Sites are matched to the best so far, until that stays the best among its neighbours."""
+        found: dict[Option, FloatArray] = {}
+        middle, seen = Option(self.kind), set[Option]()
+        while middle not in seen and len(seen) < CALIBRATION.moves:
+            seen.add(middle)
+            for option, loss in self._around(middle):
+                found[option] = loss
+            best = min(found, key=lambda option: _total(found[option]) + option.distance)
+            near = max(abs(best.apart - middle.apart) if best.apart != NONE else 0, abs(best.common - middle.common))
+            if near <= 1:
+                break
+            middle = best
+        return found
+
+    def _around(self, middle: Option) -> Iterator[tuple[Option, FloatArray]]:
+        reach = range(-CALIBRATION.reach, CALIBRATION.reach + 1)
+        apart = [NONE, *(middle.apart + step for step in reach if middle.apart != NONE)]
+        if middle.apart == NONE:
+            apart += [-4, -2]
+        options = [[Option(self.kind, a, middle.common + step) for step in reach] for a in apart]
+        loss = {option: 0.0 for row in options for option in row}
+        for k, case in enumerate(self.cases):
+            case = self._matched(case, *_scales(self.prior, middle))
+            self.cases[k] = case
+            users = expand(case.known, case.sites)
+            for row in options:
+                within = _scales(self.prior, row[0])[0]
+                terms = users.at(within)
+                through, own = kept_rows(case.unseen, terms, within)
+                for option in row:
+                    centre = _centre(terms, _scales(self.prior, option)[1])
+                    margin = _moderated(*centred_beliefs(case.unseen, through, own, within, *centre))
+                    loss[option] = loss[option] + _loss(case, margin)
+        yield from loss.items()  # type: ignore[misc]
+
+    @staticmethod
+    def _matched(case: _Case, within: float, top: float) -> _Case:
+        sites = case.sites
+        for _ in range(CALIBRATION.matching):
+            terms = expand(case.known, sites).at(within)
+            beliefs = row_beliefs(case.known, terms, within, *_centre(terms, top))
+            sites = refine(sites, case.known.weights, *beliefs)
+        return case._replace(sites=sites)
+
+
+def _centre(terms: Terms, top: float) -> tuple[FloatArray, FloatArray]:
+    """What all share, N(mean, doubt)."""
+    A = terms.A.sum(axis=0, dtype=np.float64)
+    doubt = np.linalg.inv(A + np.eye(len(A)) / top)
+    return doubt @ terms.a.sum(axis=0), doubt
+
+
+def _loss(case: _Case, margin: FloatArray) -> FloatArray:
     """Of each user, at each temperature, (U, T)."""
-    margin = _moderated(*fit.margins(unseen))
-    return per_user_sum(unseen.weights[:, None] * np.logaddexp(0.0, -np.outer(margin, TEMPERATURES)), unseen.starts)
-
-
-def fitted_in(
-    rows: UserRows, metric: str, prior: Prior | None = None, sites: Sites | None = None
-) -> tuple[FloatArray, Signed, Mixture]:
-    """What features are divided by, the rows so divided, and users who differ by degrees in these units.
-
-    One number for all features, or for each the size and importance it has among users: which that is, and how users
-    differ, are found in turns. `prior` and `sites` are those of another fit to these rows.
-    """
-    if metric == "isotropic":
-        scale = np.full(rows.dim, above_zero(np.sqrt(np.mean(_sizes(rows) ** 2))))
-        data = Signed.of_users(rows, scale)
-        return scale, data, fit_degrees(data, 16 if prior is None else 4, prior, sites)
-    scale, cold = _each_by_its_size(rows), prior is None
-    for _ in range(2):
-        fit = fit_degrees(Signed.of_users(rows, scale), 8 if prior is None else 2, prior, sites)
-        prior, sites, n_users, imaginary = fit.prior, fit.sites, len(fit), CALIBRATION.imaginary
-        spread = ((fit.mean - fit.centres.mean[0]) ** 2).sum(axis=0)
-        for piece in pieces(n_users, rows.dim**2):
-            spread += np.einsum("uii->i", covariances(fit, piece))
-        share = (spread + imaginary * spread.mean() / n_users) / (n_users + imaginary)
-        scale = scale / np.sqrt(share / share.mean())
-    data = Signed.of_users(rows, scale)
-    return scale, data, fit_degrees(data, 16 if cold else 4, prior, sites)
-
-
-def _sizes(rows: UserRows) -> FloatArray:
-    """Typical size of each feature, (d,); 0 where there is nothing of it."""
-    weights = above_zero(rows.rows.weights)
-    return np.sqrt(np.einsum("i,ij,ij->j", weights, rows.rows.Z, rows.rows.Z) / weights.sum())
-
-
-def _each_by_its_size(rows: UserRows) -> FloatArray:
-    size = _sizes(rows)
-    return np.where(size > 0, size, 1.0)
+    each = case.unseen.weights[:, None] * np.logaddexp(0.0, -np.outer(margin, TEMPERATURES))
+    return per_user_sum(each, case.unseen.starts) * case.heard[:, None]

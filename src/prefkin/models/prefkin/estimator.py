@@ -33,14 +33,15 @@ from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
 from prefkin.inference.propagation import Sites, above_zero
-from prefkin.inference.quadratics import Signed, expand
+from prefkin.inference.quadratics import expand
 from prefkin.models.base import PreferenceModel, generator, on_its_threads, refuse_other_candidates
 from prefkin.models.files import write_model_file
-from prefkin.models.prefkin.calibrate import METRICS, Fitted, Verdict, fitted_in, judge, with_spread
+from prefkin.models.prefkin.calibrate import Fit, Fitted, Verdict, fitted_in, judge, with_scales
 from prefkin.models.prefkin.groups import find_groups, place, settle
+from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Mixture, Prior, finished, solved
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
-from prefkin.models.prefkin.settings import LIMITS, TRUST
+from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
@@ -106,53 +107,70 @@ class PrefKin(PreferenceModel):
         return self
 
     def _learn(self, rows: UserRows) -> None:
-        sample = self._sample(rows)
-        some = rows if len(sample) == len(rows) else only(rows, sample)
-        plain = None if self.metric == "diagonal" else fitted_in(some, "isotropic")
-        verdict = judge(some, plain[-1]) if plain and self.metric == "auto" else Verdict(self.metric)
-        found = _search(*(plain if plain and verdict.metric == "isotropic" else fitted_in(some, "diagonal")))
-        if plain and verdict.metric == "diagonal" and found.grouped:
+        many, sample = self._samples(rows)
+        fit, verdict = self._in_a_metric(rows if len(many) == len(rows) else only(rows, many))
+        fit = fit if len(sample) == len(many) else fit.of(np.searchsorted(many, sample))
+        found = _search(fit)
+        if found.grouped and verdict.kind != "isotropic" and self.metric == "auto":
             # people in groups differ where the groups do, which looks like features that matter more: evidence decides,
-            # at half a unit for each feature's free scale
-            alike = _search(*plain, found.groups)
-            if alike.grouped and alike.groups.evidence + (rows.dim - 1) / 2.0 > found.groups.evidence:
+            # at half a unit for each free number of the metric
+            alike = _search(fitted_in(only(rows, sample), "isotropic"), found.groups)
+            free = free_numbers(verdict.kind, rows.dim)
+            if alike.grouped and alike.groups.evidence + free / 2.0 > found.groups.evidence:
                 found = alike
-        scale, degrees, groups = found
-        chosen, wide, temperature = (groups, None, 1.0) if found.grouped else (degrees, None, verdict.temperature)
-        if not found.grouped and (verdict.factor, verdict.common) != (1.0, 1.0):
-            chosen, wide = with_spread(degrees, verdict.factor, verdict.common), degrees
+        metric, degrees = found.fit.metric, found.fit.degrees
+        chosen, wide, temperature = (found.groups, None, 1.0) if found.grouped else (degrees, None, verdict.temperature)
+        if not found.grouped and verdict.scales is not None:
+            chosen, wide = with_scales(found.fit, *verdict.scales), degrees
         self.structure_ = _structure(chosen, degrees, found.grouped)
-        self.evidence_ = {"by degrees": degrees.evidence, "groups": groups.evidence if len(rows) > 1 else -np.inf}
-        if len(some) < len(rows):
-            data = Signed.of_users(rows, scale)
+        self.evidence_ = {"by degrees": degrees.evidence, "groups": found.groups.evidence if len(rows) > 1 else -np.inf}
+        if len(sample) < len(rows):
+            data = metric.signed(rows)
             wide = None if wide is None else settle(wide, sample, data)
             chosen = settle(chosen, sample, data)
         for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
             self.__dict__.pop(computed_when_asked_for, None)
         self._users, self.users_ = rows, rows.labels
         self.n_comparisons_ = rows.counts
-        self._keep(Fitted(finished(chosen), scale, None if wide is None else finished(wide), temperature))
-        self._own_variance = degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / rows.dim
+        self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
+        self._own_variance = degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim
+
+    def _in_a_metric(self, rows: UserRows) -> tuple[Fit, Verdict]:
+        """Users who differ by degrees, in the metric asked for or the one that held-out answers speak for."""
+        fits = {"isotropic": fitted_in(rows, "isotropic")}
+        wanted = KINDS[1:] if self.metric == "auto" else () if self.metric == "isotropic" else (self.metric,)
+        for kind in wanted if rows.dim > 1 and (self.metric != "auto" or rows.dim <= METRIC.full_up_to) else ():
+            begin = "isotropic" if kind == "whitened" else list(fits)[-1]
+            fits[kind] = fitted_in(rows, kind, fits[begin].learnt)
+        verdict = judge(rows, fits) if self.metric == "auto" else Verdict(list(fits)[-1])
+        return fits[verdict.kind], verdict
 
     def _keep(self, fitted: Fitted) -> None:
         self._fitted = fitted
-        self.theta_ = fitted.mixture.mean / fitted.scale
+        self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
         self.membership_ = fitted.mixture.weights
 
     # -- choices -----------------------------------------------------------------------------------------------------
 
-    def _sample(self, rows: UserRows) -> IntArray:
-        """Users from whom the prior is learnt: everybody, or some spread by what they answered, not by their place."""
-        most = min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2))
-        if len(rows) <= most:
-            return np.arange(len(rows))
-        order = by_content(rows)
-        if self.random_state is None:
-            return np.sort(order[np.linspace(0, len(rows) - 1, most).astype(int)])
-        return np.sort(generator(self.random_state).permutation(order)[:most])
+    def _samples(self, rows: UserRows) -> tuple[IntArray, IntArray]:
+        """Users from whom the metric is learnt, and some of them from whom groups are: everybody, or a spread.
+
+        Spread by what they answered, not by their place.
+        """
+        room, order = max(LIMITS.most_numbers // rows.dim**2, 2), by_content(rows)
+        if self.random_state is not None:
+            order = generator(self.random_state).permutation(order)
+        person = (3.0 * len(rows.rows.y) / len(rows) + 2.0 * rows.dim) * rows.dim**2
+        many = max(min(LIMITS.most_users, room), int(min(METRIC.effort / person, room, len(rows))))
+        some = []
+        for most in (many, min(LIMITS.most_users, room)):
+            spread = np.linspace(0, len(order) - 1, min(most, len(order))).astype(int)
+            order = order[spread] if self.random_state is None else order[:most]
+            some.append(np.sort(order))
+        return some[0], some[1]
 
     def _check_parameters(self) -> None:
-        if self.metric not in (*METRICS, "auto"):
+        if self.metric not in (*KINDS, "auto"):
             raise InvalidParameter(f"metric must be 'auto', 'isotropic' or 'diagonal'; got {self.metric!r}")
         if not (isinstance(self.level, float) and 0 < self.level < 1):
             raise InvalidParameter(f"level must be between 0 and 1; got {self.level!r}")
@@ -240,10 +258,11 @@ class PrefKin(PreferenceModel):
     def own_theta_(self) -> FloatArray:  # type: ignore[override]
         """Each user's preference from their own rows alone, shrunk as people's overall variance asks for."""
         check_is_fitted(self)
-        rows, scale = self._users, self._fitted.scale
-        scaled = replace(rows, rows=_divided(rows.rows, scale))
+        rows, metric = self._users, self._fitted.metric
+        measured = replace(rows, rows=rows.rows._replace(Z=metric.rows(rows.rows.Z)))
         with threads(self.n_jobs):
-            return estimate_users(scaled, ridge=1.0 / max(self._own_variance, LIMITS.least_variance)) / scale
+            own = estimate_users(measured, ridge=1.0 / max(self._own_variance, LIMITS.least_variance))
+        return metric.preferences(own)
 
     def _warn_of_miscalibration(self) -> None:
         """Where benchmarks/coverage.py found norms underestimated: too few rows, or answers that are nearly certain."""
@@ -315,17 +334,17 @@ class PrefKin(PreferenceModel):
         user, other = self.users_[[u, v]].tolist()
         if u == v:
             return Explanation(True, 0.0, 0.5, f"{user!r} always uses its own comparisons.", probability=1.0)
-        mixture, scale = self._fitted.mixture, self._fitted.scale
+        mixture, metric = self._fitted.mixture, self._fitted.metric
         chance = float(self._togetherness(u)[v])
         joined = bool(chance > 0.5)
         apart = self.theta_[u] - self.theta_[v]
         distance = float(np.linalg.norm(apart))
-        error = _length_error(apart, difference_covariance(mixture, u, v) / np.outer(scale, scale))
+        error = _length_error(apart, metric.covariance(difference_covariance(mixture, u, v)))
         estimates = f"their estimates are {distance:.3g} ± {error:.2g} apart"
         if self.structure_ == "groups":
             odds = joining_odds(mixture, u, v)
             answers, prior = odds.answers, odds.prior
-            turning = comparisons_to_turn(mixture, u, v, Signed.of_users(only(self._users, np.array([u])), scale))
+            turning = comparisons_to_turn(mixture, u, v, metric.signed(only(self._users, np.array([u]))))
             verdict = "want the same" if joined else "want different things"
             text = (
                 f"{user!r} and {other!r} are taken to {verdict}: probability {_chance(chance)} of one group (log odds "
@@ -379,7 +398,7 @@ class PrefKin(PreferenceModel):
         """What own answers, and everybody's, leave of the covariance before any answer, in scaled features."""
         u, mixture = self.position(user), self._fitted.mixture
         prior = mixture.prior.alone  # of somebody about whom, and about whose group, nothing is known
-        own = np.eye(self._users.dim) - prior * mixture.users.some(np.array([u])).at(prior).A[0]
+        own = np.eye(self._fitted.metric.dim) - prior * mixture.users.some(np.array([u])).at(prior).A[0]
         return own, mixture.person(u).covariance() / prior
 
     # -- acting on it ------------------------------------------------------------------------------------------------
@@ -405,17 +424,17 @@ class PrefKin(PreferenceModel):
         check_is_fitted(self)
         new = self._newcomer(Z, y)
         fitted = self._fitted
-        data = Signed.of_users(new, fitted.scale)
+        data = fitted.metric.signed(new)
         one = place(fitted.mixture, data)
-        alone = Fitted(one, fitted.scale, None if fitted.wide is None else place(fitted.wide, data))
+        alone = Fitted(one, fitted.metric, None if fitted.wide is None else place(fitted.wide, data))
         if alone.wide is not None and _explained(alone.wide) > _explained(one) + TRUST.clearly:
             one = alone.wide  # unlike those among whom held-out answers saw less spread than evidence does
-            alone = Fitted(one, fitted.scale)
+            alone = Fitted(one, fitted.metric)
         together = fitted.mixture.share @ one.share[0]
         radius = _ball(alone.covariance(0), self.level)
         prior = 1.0 / fitted.mixture.prior.alone
-        own = fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior) / fitted.scale
-        return FoldedIn(one.mean[0] / fitted.scale, self.users_[together > 0.5], radius, own)
+        own = fitted.metric.preferences(fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior))
+        return FoldedIn(fitted.metric.preferences(one.mean[0]), self.users_[together > 0.5], radius, own)
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
@@ -441,7 +460,7 @@ class PrefKin(PreferenceModel):
             "y": self._users.rows.y,
             "weights": self._users.rows.weights,
             "starts": self._users.starts,
-            "scale": self._fitted.scale,
+            "root": self._fitted.metric.root,
             "own_theta": self.own_theta_,
             "radius": self._radii,
             "share": mixture.share,
@@ -459,7 +478,9 @@ class PrefKin(PreferenceModel):
         users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
         sites = Sites(*(arrays[f"site_{name}"] for name in Sites._fields))
         within, between, top, evidence = about["numbers"]
-        quadratics = expand(Signed.of_users(users, arrays["scale"]), sites)
+        # files of before 0.3 hold what features were divided by
+        metric = Metric(arrays["root"] if "root" in arrays else 1.0 / arrays["scale"])
+        quadratics = expand(metric.signed(users), sites)
         mixture = solved(quadratics, sites, arrays["share"], Prior(arrays["m0"], within, between, top), evidence)
         model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
         model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
@@ -467,11 +488,11 @@ class PrefKin(PreferenceModel):
         if about.get("wide"):  # one group with everybody, around 0
             *spreads, evidence = about["wide"]
             sites = Sites(*(arrays[f"wide_{name}"] for name in Sites._fields))
-            prior = Prior(np.zeros(users.dim), *spreads)
+            prior = Prior(np.zeros(metric.dim), *spreads)
             everybody = np.ones((len(users), 1))
-            quadratics = expand(Signed.of_users(users, arrays["scale"]), sites)
+            quadratics = expand(metric.signed(users), sites)
             wide = solved(quadratics, sites, everybody, prior, evidence)
-        model._keep(Fitted(mixture, arrays["scale"], wide, about["heat"]))
+        model._keep(Fitted(mixture, metric, wide, about["heat"]))
         model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
         model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
         model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
@@ -483,20 +504,19 @@ class PrefKin(PreferenceModel):
 class _Search(NamedTuple):
     """What was learnt from some users in one metric."""
 
-    scale: FloatArray
-    degrees: Mixture
+    fit: Fit
     groups: Mixture
 
     @property
     def grouped(self) -> bool:
         """Do the answers speak for groups?"""
-        if len(self.degrees) == 1 or self.groups.share.shape[1] == 0:
+        if len(self.groups) == 1 or self.groups.share.shape[1] == 0:
             return False
-        return self.groups.evidence > self.degrees.evidence + TRUST.clearly
+        return self.groups.evidence > self.fit.degrees.evidence + TRUST.clearly
 
 
-def _search(scale: FloatArray, data: Signed, degrees: Mixture, like: Mixture | None = None) -> _Search:
-    return _Search(scale, degrees, find_groups(data, degrees, like) if len(data) > 1 else degrees)
+def _search(fit: Fit, like: Mixture | None = None) -> _Search:
+    return _Search(fit, find_groups(fit.data, fit.degrees, like) if len(fit.data) > 1 else fit.degrees)
 
 
 def _explained(one: Mixture) -> float:
@@ -550,7 +570,3 @@ def _structure(chosen: Mixture, degrees: Mixture, are_groups: bool) -> str:
     if apart <= TRUST.alike * common:
         return "one group"
     return "unrelated" if apart >= TRUST.unrelated * common else "by degrees"
-
-
-def _divided(rows: Rows, scale: FloatArray) -> Rows:
-    return Rows(rows.Z / scale, rows.y, rows.weights)

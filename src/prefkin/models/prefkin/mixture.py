@@ -32,11 +32,14 @@ __all__ = [
     "Prior",
     "Scaling",
     "alone_in",
+    "centred_beliefs",
     "covariances",
     "finished",
     "inverse",
     "joint_evidence",
+    "kept_rows",
     "pieces",
+    "row_beliefs",
     "set_evidence",
     "solved",
 ]
@@ -328,6 +331,35 @@ def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
         off = of.posterior_means(np.broadcast_to(middle, (len(some), d)), variance) - mixture.mean[who[some]]
         C[some] += weights[some, k, None, None] * off[:, :, None] * off[:, None, :]
     return 0.5 * (C + C.transpose(0, 2, 1))
+
+
+def row_beliefs(
+    data: Signed, terms: Terms, within: float, mean: FloatArray, doubt: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of the margin of each row of users around one centre N(mean, doubt); `terms` are for τ²."""
+    through, own = kept_rows(data, terms, within)
+    return centred_beliefs(data, through, own, within, mean, doubt)
+
+
+def kept_rows(data: Signed, terms: Terms, within: float) -> tuple[FloatArray, FloatArray]:
+    """(I − τ²A)x of each row, (n, d): how what all share reaches it; and τ² aᵀx, what its user's own answers add."""
+    through, own = np.empty(data.X.shape), np.empty(len(data.X))
+    for user in range(len(data)):
+        mine = data.own(user)
+        np.matmul(data.X[mine], terms.A[user], out=through[mine], casting="same_kind")
+        np.matmul(data.X[mine], terms.a[user], out=own[mine], casting="same_kind")
+    through *= -within
+    through += data.X
+    return through, within * own
+
+
+def centred_beliefs(
+    data: Signed, through: FloatArray, own: FloatArray, within: float, mean: FloatArray, doubt: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of each row's margin, from `kept_rows`."""
+    variance = within * np.einsum("ij,ij->i", data.X, through, dtype=np.float64)
+    variance += np.einsum("ij,ij->i", through @ doubt, through)
+    return through @ mean + own, np.maximum(variance, 0.0)
 
 
 def solved(

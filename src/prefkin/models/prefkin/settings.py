@@ -8,7 +8,7 @@ import numpy as np
 
 from prefkin.inference.quadratics import Signed
 
-__all__ = ["CALIBRATION", "LIMITS", "TRUST", "Effort", "affordable"]
+__all__ = ["CALIBRATION", "LIMITS", "METRIC", "TRUST", "Effort", "affordable"]
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,32 @@ class Trust:
 class Calibration:
     """What held-out answers choose from."""
 
-    folds: int = 3
-    factors: tuple[float, ...] = (1.0, 0.3, 0.1, 0.0, 3.0)  # on the variance between users; 0: all want the same
-    common: tuple[float, ...] = (1.0, 0.3, 0.1)  # on the variance of what users share
-    temperatures: tuple[float, ...] = tuple(np.round(np.arange(0.6, 1.45, 0.05), 2).tolist())
+    folds: int = 5
+    reach: int = 2  # half decades to either side of the best variances so far that are tried
+    moves: int = 4  # of the best so far
+    farther: float = 0.5  # held-out log-likelihood against half a decade squared between a variance and its evidence
+    matching: int = 2  # rounds of sites for other variances
+    temperatures: tuple[float, ...] = tuple(np.round(np.geomspace(0.4, 2.0, 29), 3).tolist())
     stiffness: float = 50.0  # log-likelihood against log² temperature: about 10 % off 1 is expected
     clearly: float = 1.0  # log-likelihood, beside half a standard error, by which an option must beat the plain one
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How a covariance of people is learnt."""
+
+    full_up_to: int = 40  # features
+    effort: float = 1e8  # multiplications a round: of as many users, up to all
+    rounds: int = 60  # from all rows
+    again: int = 10  # from part of them, starting with that
     imaginary: float = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
+    real: float = 1e-9  # of the largest variance: below, it is rounding
+    settled: float = 2e-3  # change of log variances along any axis at which a covariance is taken as found
+    longest: float = 20.0  # steps at once, while they agree
+    most: float = 0.7  # change of a log variance in one step
 
 
-LIMITS, TRUST, CALIBRATION = Limits(), Trust(), Calibration()
+LIMITS, TRUST, CALIBRATION, METRIC = Limits(), Trust(), Calibration(), Learning()
 
 _ROUND = 5e8  # multiplications up to which a round over all users costs too little to spare anything
 _JUDGING = 2e11  # multiplications that choosing by held-out answers may take: some seconds
@@ -99,8 +115,7 @@ def affordable(data: Signed) -> Effort:
     def between(most: int, least: int) -> int:
         return round(most + economy * (least - most))
 
-    options = len(CALIBRATION.factors) * len(CALIBRATION.common)
-    probes = int(_JUDGING / max(CALIBRATION.folds * (6 + options) * person, 1.0))
+    probes = int(_JUDGING / max(CALIBRATION.folds * 20 * person, 1.0))
     return Effort(
         starts=between(2, 1),
         rounds=between(4, 3),
