@@ -59,22 +59,24 @@ def _facing(users: UserRows) -> FloatArray:
     return along.astype(np.float64, copy=False)
 
 
-def split_rows(users: UserRows, training: BoolArray) -> tuple[UserRows, UserRows]:
-    """Training and test rows; everybody stays, perhaps with no rows."""
+def split_rows(users: UserRows, training: BoolArray, test: BoolArray | None = None) -> tuple[UserRows, UserRows]:
+    """Training and test rows (all others, unless given); everybody stays, perhaps with no rows."""
 
     def part(chosen: BoolArray) -> UserRows:
         before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.intp)
         rows = Rows(*(column[chosen] for column in users.rows))
-        return UserRows(rows, before[users.starts], users.labels)
+        contexts, items = (None if about is None else about[chosen] for about in (users.contexts, users.items))
+        return UserRows(rows, before[users.starts], users.labels, contexts, items)
 
-    return part(training), part(~training)
+    return part(training), part(~training if test is None else test)
 
 
 def only(rows: UserRows, users: IntArray) -> UserRows:
     """Some of the users."""
     parts = [rows.of(int(u)) for u in users]
     starts = np.concatenate([[0], np.cumsum([len(part.y) for part in parts])]).astype(np.intp)
-    contexts = None
-    if rows.contexts is not None:
-        contexts = np.concatenate([rows.contexts[rows.starts[u] : rows.starts[u + 1]] for u in users])
-    return UserRows(Rows.join(parts), starts, rows.labels[users], contexts)
+
+    def about(each: IntArray | None) -> IntArray | None:
+        return None if each is None else np.concatenate([each[rows.starts[u] : rows.starts[u + 1]] for u in users])
+
+    return UserRows(Rows.join(parts), starts, rows.labels[users], about(rows.contexts), about(rows.items))
