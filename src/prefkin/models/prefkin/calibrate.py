@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import content_folds, only, probe_users, split_rows
+from prefkin.data.folds import held_out_folds, only, probe_users, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, per_user_sum
@@ -94,31 +94,31 @@ class Verdict(NamedTuple):
     temperature: float = 1.0  # on the moderated margins
 
 
-def judge(rows: UserRows, plain: Mixture) -> Verdict:
+def judge(rows: UserRows, plain: Mixture, predict_for: str = "auto") -> Verdict:
     """The options that predict held-out answers best, each with the temperature that makes it honest.
 
     `plain`, isotropic with the variances that evidence finds, fitted to the same rows, stands unless another is clearly
-    better; fits to parts of the rows start from it. Where features and rows are so many that a dozen users could not be
-    asked in reasonable time, nobody is.
+    better; fits to parts of the rows start from it. `predict_for` decides what is held out together. Where features and
+    rows are so many that a dozen users could not be asked in reasonable time, nobody is.
     """
     folds, n_asked = CALIBRATION.folds, affordable(Signed(rows.rows.Z, rows.rows.weights, rows.starts)).probe_users
     if len(rows) == 1 or rows.dim == 1 or n_asked == 0:
         return Verdict()
     some = np.array(probe_users(rows, n_asked))
     theirs = np.flatnonzero(np.isin(rows.owner, some))
-    asked, fold_of = only(rows, some), content_folds(rows, folds)[theirs]
+    asked = only(rows, some)
     even = fit_degrees(Signed.of_users(asked, _each_by_its_size(asked)))
     starts = {"isotropic": (plain.prior, plain.sites.of(theirs)), "diagonal": (even.prior, even.sites)}
     options = list(product(METRICS, CALIBRATION.factors, CALIBRATION.common))
     loss = {option: np.zeros((len(asked), len(TEMPERATURES))) for option in options}
-    for fold in range(folds):
-        parts = split_rows(asked, fold_of != fold)
+    for learnt, judged in held_out_folds(rows, folds, predict_for):
+        parts = split_rows(asked, learnt[theirs], judged[theirs])
         heard = np.flatnonzero(np.diff(parts[0].starts))
         if not len(heard):  # with all rows in one fold nothing is left to learn from
             return Verdict()
         train, test = (only(part, heard) for part in parts)
         for metric, (prior, sites) in starts.items():
-            scale, _, fit = fitted_in(train, metric, prior, sites.of(fold_of != fold))
+            scale, _, fit = fitted_in(train, metric, prior, sites.of(learnt[theirs]))
             unseen = Signed.of_users(test, scale)
             for factor in CALIBRATION.factors:
                 spread = with_spread(fit, factor, 1.0)
