@@ -2,6 +2,7 @@
 
 arrays       names for the arrays that pass between functions
 checks       arrays, answers and labels, checked where they enter
+items        which rows are about the same thing
 rows         comparisons sorted by user
 comparisons  `Comparisons`: who saw which pair and what they chose
 candidates   `Candidates`: the actions available in each context

@@ -56,6 +56,7 @@ def refuse_bad_rows(
     owners: LabelArray,
     weights: FloatArray,
     contexts: LabelArray | None,
+    unnamed: BoolArray,
     keep: BoolArray,
     largest: float,
 ) -> None:
@@ -79,6 +80,7 @@ def refuse_bad_rows(
             "the context is missing in {row}",
             drop_missing,
         ),
+        (unnamed, "the name of an item is missing in {row}", drop_missing),
         (np.isnan(weights), "the weight is missing in {row}", drop_missing),
         (
             ~np.isfinite(weights) | (weights < 0),

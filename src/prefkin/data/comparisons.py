@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +27,7 @@ from prefkin.data.checks import (
     refuse_bad_rows,
     refuse_vanishing,
 )
+from prefkin.data.items import codes_of_features, codes_of_names, item_names
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons
 
@@ -55,6 +57,7 @@ class Comparisons:
     second: FloatArray | None = None  # (n, d)  φ(x, a′), likewise
     feature_names: tuple[str, ...] | None = None
     dropped: Mapping[str, int] = field(default_factory=dict)  # rows left out on request, by reason
+    items: LabelArray | None = None  # (n, 2)  names of a and a′, where they have any
 
     @classmethod
     def from_arrays(
@@ -65,18 +68,22 @@ class Comparisons:
         *,
         weights: ArrayLike | None = None,
         contexts: ArrayLike | Sequence[Hashable] | None = None,
+        items: Any = None,
         feature_names: Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
     ) -> Comparisons:
         """Check and hold feature differences, answers and who gave them.
 
-        `drop="ties"` or `drop="missing"` (or both) leaves such rows out and counts them in `dropped`;
-        otherwise they are refused.
+        `items`, two names a row, says what was compared, so that a choice by held-out answers can be made for items
+        that were not seen. `drop="ties"` or `drop="missing"` (or both) leaves such rows out and counts them in
+        `dropped`; otherwise they are refused.
 
         >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0.5], ["ann", "bo"], drop="ties").dropped
         {'ties': 1}
+        >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0], ["ann", "bo"], items=[("p", "q"), ("r", "q")]).items.shape
+        (2, 2)
         """
-        return cls._checked(feature_matrix(Z, "Z"), None, None, y, users, weights, contexts, feature_names, drop)
+        return cls._checked(feature_matrix(Z, "Z"), None, None, y, users, weights, contexts, items, feature_names, drop)
 
     @classmethod
     def from_sides(
@@ -88,10 +95,12 @@ class Comparisons:
         *,
         weights: ArrayLike | None = None,
         contexts: ArrayLike | Sequence[Hashable] | None = None,
+        items: Any = None,
         feature_names: Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
     ) -> Comparisons:
-        """As `from_arrays`, from the features of both actions.
+        """As `from_arrays`, from the features of both actions; sides with equal features are the same item, unless
+        `items` says otherwise.
 
         >>> Comparisons.from_sides([[3.0, 1.0]], [[1.0, 1.0]], [1], ["ann"]).Z.tolist()
         [[2.0, 0.0]]
@@ -105,7 +114,7 @@ class Comparisons:
         with np.errstate(invalid="ignore"):
             difference = one - other
         difference[np.isinf(one) | np.isinf(other)] = np.inf  # also inf − inf: infinite, not missing
-        return cls._checked(difference, one, other, y, users, weights, contexts, feature_names, drop)
+        return cls._checked(difference, one, other, y, users, weights, contexts, items, feature_names, drop)
 
     @classmethod
     def _checked(
@@ -117,6 +126,7 @@ class Comparisons:
         users: ArrayLike | Sequence[Hashable],
         weights: ArrayLike | None,
         contexts: ArrayLike | Sequence[Hashable] | None,
+        items: Any,
         feature_names: Sequence[str] | None,
         drop: str | Sequence[str],
     ) -> Comparisons:
@@ -126,7 +136,9 @@ class Comparisons:
         answers, owners = answer_array(y), label_array(users, "users")
         scale = np.ones(len(Z)) if weights is None else number_array(weights, "weights")
         where = None if contexts is None else label_array(contexts, "contexts")
-        for name, part in (("y", answers), ("users", owners), ("weights", scale), ("contexts", where)):
+        names = None if items is None else item_names(items)
+        parts = (("y", answers), ("users", owners), ("weights", scale), ("contexts", where), ("items", names))
+        for name, part in parts:
             if part is not None and len(part) != len(Z):
                 raise InvalidComparisons(
                     f"{name} has {len(part)} rows but the features have {len(Z)}; give one per comparison"
@@ -144,6 +156,10 @@ class Comparisons:
             missing |= any_in_row(Z, np.isnan)
         if where is not None:
             missing |= missing_labels(where)
+        unnamed = np.zeros(len(Z), dtype=bool)
+        if names is not None:
+            unnamed = missing_labels(names[:, 0]) | missing_labels(names[:, 1])
+            missing |= unnamed
         ties = answers == 0.5
         keep = np.ones(len(Z), dtype=bool)
         dropped = {}
@@ -151,7 +167,7 @@ class Comparisons:
             if reason in wanted:
                 keep &= ~rows
                 dropped[reason] = int(rows.sum())
-        refuse_bad_rows(Z, answers, owners, scale, where, keep, largest)
+        refuse_bad_rows(Z, answers, owners, scale, where, unnamed, keep, largest)
         if not keep.any():
             raise InvalidComparisons(
                 f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
@@ -159,12 +175,12 @@ class Comparisons:
         if not keep.all():
             Z, answers, owners, scale = Z[keep], answers[keep], owners[keep], scale[keep]
             where = None if where is None else where[keep]
-            first, second = (None if side is None else side[keep] for side in (first, second))
+            first, second, names = (None if part is None else part[keep] for part in (first, second, names))
         refuse_vanishing(largest if keep.all() else largest_entry(Z))
         if not scale.any():
             raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
-        names = None if feature_names is None else tuple(str(name) for name in feature_names)
-        data = cls(Z, answers, owners, scale, where, first, second, names, dropped)
+        titles = None if feature_names is None else tuple(str(name) for name in feature_names)
+        data = cls(Z, answers, owners, scale, where, first, second, titles, dropped, names)
         data._coded  # noqa: B018 - labels that cannot be told apart are refused here, not later
         return data
 
@@ -193,6 +209,17 @@ class Comparisons:
         """Position of each row's user in `labels`."""
         return self._coded[1]
 
+    @cached_property
+    def item_codes(self) -> IntArray | None:
+        """Items as numbers, shape (n, 2): by name, or equal where features are; None where only differences are known.
+
+        >>> Comparisons.from_sides([[3.0], [1.0]], [[1.0], [2.0]], [1, 0], ["ann", "ann"]).item_codes.tolist()
+        [[2, 0], [0, 1]]
+        """
+        if self.items is not None:
+            return codes_of_names(self.items)
+        return None if self.first is None or self.second is None else codes_of_features(self.first, self.second)
+
     def take(self, rows: ArrayLike) -> Comparisons:
         """Some of the rows, chosen by position or mask.
 
@@ -209,6 +236,7 @@ class Comparisons:
             None if self.first is None else self.first[pick],
             None if self.second is None else self.second[pick],
             self.feature_names,
+            items=None if self.items is None else self.items[pick],
         )
 
     def by_user(self, *, copy: bool = True) -> UserRows:
@@ -216,12 +244,12 @@ class Comparisons:
         sizes = np.bincount(self.who, minlength=len(self.labels))
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
         parts = [self.Z, self.y, self.weights]
-        contexts = None if self.contexts is None else distinct_labels(self.contexts)[1]
+        contexts, items = None if self.contexts is None else distinct_labels(self.contexts)[1], self.item_codes
         if not (self.who[1:] >= self.who[:-1]).all():
             order = np.argsort(self.who, kind="stable")
             parts = [part[order] for part in parts]
-            contexts = None if contexts is None else contexts[order]
+            contexts, items = (None if part is None else part[order] for part in (contexts, items))
         elif copy:
             parts = [part.copy() for part in parts]
         rows = Rows(*parts)
-        return UserRows(rows, starts, self.labels, contexts)
+        return UserRows(rows, starts, self.labels, contexts, items)

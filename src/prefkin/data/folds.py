@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.rows import Rows, UserRows
+from prefkin.errors import InvalidParameter
 
-__all__ = ["FOLDS", "by_content", "content_folds", "only", "probe_users", "split_rows"]
+__all__ = ["FOLDS", "PREDICT_FOR", "by_content", "held_out_folds", "only", "probe_users", "split_rows"]
 
 FOLDS = 3
+PREDICT_FOR = ("auto", "new items", "known items")
+LARGEST = 0.36  # of all rows: what is held out at once when everything that hangs together is; about a third
+EVERYWHERE = 0.5  # share of rows above which an item is in all that will be asked
+ENOUGH = 0.2  # of the rows are judged by, else fewer folds are made of items
+NOTICEABLE = 0.1  # share of rows about pairs that several people were asked about
 LEAST_PROBES = 8
 PROBE_USERS, PROBE_ANSWERS = 60, 10_000  # asked, and answers that are enough, where asking everybody takes long
 
@@ -29,27 +37,127 @@ def probe_users(users: UserRows, most: int = PROBE_USERS) -> list[int]:
     return sorted(int(user) for user in chosen)
 
 
-def content_folds(users: UserRows, folds: int) -> IntArray:
-    """A fold for each row, decided by what the row says: neither the order of rows nor a seed matters.
+def held_out_folds(users: UserRows, folds: int = FOLDS, predict_for: str = "auto") -> list[tuple[BoolArray, BoolArray]]:
+    """Rows to learn from and rows to be judged by, in turn: folds that match what will be asked.
 
-    Rows of one context stay together when contexts are known; otherwise each user's rows are spread evenly.
+    A choice made by answers about items that were learnt from is right for these items, and too bold for others. So:
+
+    * contexts, where they are known, are held out whole;
+    * "new items" (and "auto", where items are known): rows that share an item, directly or through others, are held out
+      together. Where that would be too many at once, items are dealt to folds: judged are the rows with both items in
+      the fold, learnt from those with neither, and rows between them do neither. An item in more than half of the rows
+      (such as "none of these") will be there again, and counts as known;
+    * where only differences are known, a pair that several people were asked about is held out for all of them: always
+      for "new items", with "auto" where such rows are a tenth;
+    * "known items": each person's rows are spread evenly. Copies of a row of one person stay together in any case.
+
+    What rows say decides, neither their order, nor that of users or sides, nor a seed. With too few items or contexts,
+    fewer folds are made, or the next of these ways is taken.
+
+    >>> from prefkin.data.comparisons import Comparisons
+    >>> X, pairs = np.arange(6.0)[:, None], np.array([[0, 1], [2, 3], [4, 5], [1, 0], [2, 3], [5, 4]])
+    >>> data = Comparisons.from_sides(X[pairs[:, 0]], X[pairs[:, 1]], np.ones(6), [0, 0, 0, 1, 1, 1])
+    >>> [test.astype(int).tolist() for train, test in held_out_folds(data.by_user())]
+    [[1, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 0, 1]]
     """
-    key = np.abs(_facing(users))  # the same for a pair and its mirror image, also where their last digits differ:
-    key = np.round(key / max(float(key.max()), 1e-300), 10)
-    if users.contexts is not None:
-        largest = np.full(users.contexts.max() + 1, -np.inf)
-        np.maximum.at(largest, users.contexts, key)
-        return (np.argsort(np.argsort(largest, kind="stable"), kind="stable") % folds)[users.contexts]
-    order = np.lexsort([key, users.owner])
-    sorted_key, sorted_owner = key[order], users.owner[order]
-    same_user = sorted_owner[1:] == sorted_owner[:-1]
-    # a row's rank among its user's distinct keys: copies of a row stay together
-    rank = np.concatenate([[0], np.cumsum(same_user & (sorted_key[1:] != sorted_key[:-1]))])
-    first = np.concatenate([[True], ~same_user])
-    rank -= np.maximum.accumulate(np.where(first, rank, 0))
-    fold_of = np.empty(len(key), dtype=np.intp)
-    fold_of[order] = rank % folds
+    if predict_for not in PREDICT_FOR:
+        raise InvalidParameter(f"predict_for must be one of {', '.join(map(repr, PREDICT_FOR))}; got {predict_for!r}")
+    key, n = _keys(users), len(users.rows.y)
+    pair = np.unique(key, return_inverse=True)[1]
+    ways: list[list[tuple[BoolArray, BoolArray]]] = []
+    if users.contexts is not None and _people_have_several(users, users.contexts):
+        ways.append(_whole(users, users.contexts, key, folds))
+    if not ways and predict_for != "known items":
+        if users.items is not None:
+            ways.append(_sharing_no_item(users, users.items, pair, key, folds))
+        shared = _shared(pair, users.owner)[pair] & (key > 0)
+        if predict_for == "new items" or users.items is not None or shared.sum() >= NOTICEABLE * n:
+            ways.append(_whole(users, pair, key, folds))
+    own = np.unique(users.owner * (pair.max() + 1) + pair, return_inverse=True)[1]
+    rows = _whole(users, own, key, folds)
+    return next((way for way in ways if way and all(train.any() for train, _ in way)), rows)
+
+
+def _whole(users: UserRows, unit: IntArray, key: FloatArray, folds: int) -> list[tuple[BoolArray, BoolArray]]:
+    """Rows of a unit are held out together."""
+    first = np.full(unit.max() + 1, -np.inf)
+    np.maximum.at(first, unit, key)
+    fold_of = _dealt(unit, users.owner, first, folds)[unit]
+    return [(fold_of != fold, fold_of == fold) for fold in range(folds) if (fold_of == fold).any()]
+
+
+def _sharing_no_item(
+    users: UserRows, items: IntArray, pair: IntArray, key: FloatArray, folds: int
+) -> list[tuple[BoolArray, BoolArray]]:
+    """Folds whose rows share no item with those that are learnt from; none where items are too few for that."""
+    n, known = len(items), np.unique(items, return_inverse=True)
+    ends, n_items = known[1].reshape(n, 2), len(known[0])
+    everywhere = np.bincount(ends.ravel(), minlength=n_items) > EVERYWHERE * n
+    known_end = everywhere[ends]
+    ends = np.where(known_end, ends[:, ::-1], ends)  # a row is about its other item,
+    ends[known_end.all(axis=1)] = n_items + pair[known_end.all(axis=1), None]  # or about the pair
+    size = n_items + int(pair.max()) + 1
+    graph = coo_array((np.ones(n), (ends[:, 0], ends[:, 1])), shape=(size, size))
+    component = connected_components(graph, directed=False)[1]
+    least = np.full(size, size)
+    np.minimum.at(least, component, np.arange(size))  # a component's number is its first item's
+    unit = np.unique(least[component][ends[:, 0]], return_inverse=True)[1]
+    if np.bincount(unit).max() <= LARGEST * n and _people_have_several(users, unit):
+        return _whole(users, unit, key, folds)
+    both, owners = np.unique(ends.ravel(), return_inverse=True)[1], np.repeat(users.owner, 2)
+    for some in range(folds, 1, -1):
+        fold_of = _dealt(both, owners, np.arange(both.max() + 1), some)[both].reshape(n, 2)
+        found = [((fold_of != fold).all(axis=1), (fold_of == fold).all(axis=1)) for fold in range(some)]
+        found = [(train, test) for train, test in found if test.any()]
+        judged = sum(int(test.sum()) for _, test in found)
+        if judged >= ENOUGH * n and all(train.any() for train, _ in found):
+            return found
+    return []
+
+
+def _dealt(unit: IntArray, owner: IntArray, first: FloatArray | IntArray, folds: int) -> IntArray:
+    """A fold for each unit: those of one person evenly among that person's, others evenly among all rows.
+
+    `first` says in which order; `unit` and `owner` have an entry for each row (or for each end of a row).
+    """
+    fold_of, size = np.empty(len(first), dtype=np.intp), np.bincount(unit, minlength=len(first))
+    who = np.zeros(len(first), dtype=np.intp)
+    who[unit] = owner
+    shared = _shared(unit, owner)
+    number, filled = np.arange(len(first)), [0] * folds
+    largest_first = np.lexsort([number, first, -size])
+    for one in largest_first[shared[largest_first]].tolist():
+        fold = filled.index(min(filled))
+        fold_of[one] = fold
+        filled[fold] += int(size[one])
+    order = np.lexsort([number, first, who])
+    order = order[~shared[order]]
+    begins = np.concatenate([[True], who[order][1:] != who[order][:-1]])
+    rank = np.arange(len(order)) - np.maximum.accumulate(np.where(begins[: len(order)], np.arange(len(order)), 0))
+    fold_of[order] = folds - 1 - rank % folds  # from the other end: the largest shared one is in the first fold
     return fold_of
+
+
+def _shared(unit: IntArray, owner: IntArray) -> BoolArray:
+    """Units in which more than one person has rows."""
+    least, most = np.full(unit.max() + 1, owner.max() + 1), np.full(unit.max() + 1, -1)
+    np.minimum.at(least, unit, owner)
+    np.maximum.at(most, unit, owner)
+    return least != most
+
+
+def _people_have_several(users: UserRows, unit: IntArray) -> bool:
+    """Do most rows belong to people with rows in several units, so that something is left of them in each fold?"""
+    present = np.diff(users.starts) > 0
+    starts = users.starts[:-1][present]
+    several = np.minimum.reduceat(unit, starts) != np.maximum.reduceat(unit, starts)
+    return bool(np.diff(users.starts)[present][several].sum() >= 0.5 * len(unit))
+
+
+def _keys(users: UserRows) -> FloatArray:
+    """The same number for a pair and its mirror image, also where their last digits differ; from 0 to 1."""
+    key = np.abs(_facing(users))
+    return np.round(key / max(float(key.max()), 1e-300), 10)
 
 
 def _facing(users: UserRows) -> FloatArray:
@@ -59,22 +167,24 @@ def _facing(users: UserRows) -> FloatArray:
     return along.astype(np.float64, copy=False)
 
 
-def split_rows(users: UserRows, training: BoolArray) -> tuple[UserRows, UserRows]:
-    """Training and test rows; everybody stays, perhaps with no rows."""
+def split_rows(users: UserRows, training: BoolArray, test: BoolArray | None = None) -> tuple[UserRows, UserRows]:
+    """Training and test rows (all others, unless given); everybody stays, perhaps with no rows."""
 
     def part(chosen: BoolArray) -> UserRows:
         before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.intp)
         rows = Rows(*(column[chosen] for column in users.rows))
-        return UserRows(rows, before[users.starts], users.labels)
+        contexts, items = (None if about is None else about[chosen] for about in (users.contexts, users.items))
+        return UserRows(rows, before[users.starts], users.labels, contexts, items)
 
-    return part(training), part(~training)
+    return part(training), part(~training if test is None else test)
 
 
 def only(rows: UserRows, users: IntArray) -> UserRows:
     """Some of the users."""
     parts = [rows.of(int(u)) for u in users]
     starts = np.concatenate([[0], np.cumsum([len(part.y) for part in parts])]).astype(np.intp)
-    contexts = None
-    if rows.contexts is not None:
-        contexts = np.concatenate([rows.contexts[rows.starts[u] : rows.starts[u + 1]] for u in users])
-    return UserRows(Rows.join(parts), starts, rows.labels[users], contexts)
+
+    def about(each: IntArray | None) -> IntArray | None:
+        return None if each is None else np.concatenate([each[rows.starts[u] : rows.starts[u + 1]] for u in users])
+
+    return UserRows(Rows.join(parts), starts, rows.labels[users], about(rows.contexts), about(rows.items))

@@ -42,6 +42,7 @@ class UserRows:
     starts: IntArray  # (U + 1,) user u owns rows starts[u]:starts[u + 1]
     labels: LabelArray  # (U,)
     contexts: IntArray | None = None  # (n,) which context a row is about, as a number
+    items: IntArray | None = None  # (n, 2) which items were compared, as numbers
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -98,9 +98,11 @@ def read_comparisons(
             raise table.lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...", "z")
         if table.has("left") and table.has("right") and table.has("label"):
             first, second = (_items(table, side, items, features) for side in ("left", "right"))
+            common["items"] = _names(table, "left", "right")
             return Comparisons.from_sides(first, second, _left_right_answers(table), users, **common)
         if table.has_features("winner") and table.has_features("loser"):
             won, lost = (_items(table, side, items, features) for side in ("winner", "loser"))
+            common["items"] = _names(table, "winner", "loser")
         elif table.has("chosen") and table.has("rejected"):
             won, lost = (_texts(table, side, embed) for side in ("chosen", "rejected"))
             if context is None and table.has("prompt"):
@@ -109,7 +111,10 @@ def read_comparisons(
             raise table.lacks(
                 "the answer: y, or winner and loser, or left, right and label, or chosen and rejected", "y"
             )
-        return Comparisons.from_sides(*_sides_by_features(won, lost), users, **common)
+        first, second, y = _sides_by_features(won, lost)
+        if common.get("items") is not None:
+            common["items"] = np.where(y[:, None] == 1, common["items"], common["items"][:, ::-1])
+        return Comparisons.from_sides(first, second, y, users, **common)
 
 
 def read_candidates(
@@ -321,6 +326,15 @@ def _items(table: _Table, side: str, items: Any, features: Sequence[str] | None)
             )
         vectors.append(None if is_missing(name) else known[name])
     return vectors
+
+
+def _names(table: _Table, first: str, second: str) -> LabelArray | None:
+    """The names of both items of each row, (n, 2), where columns name them."""
+    if not (table.has(first) and table.has(second)) or table.holds_vectors(first) or table.holds_vectors(second):
+        return None
+    names = np.empty((len(table.labels(first)), 2), dtype=object)
+    names[:, 0], names[:, 1] = table.labels(first), table.labels(second)
+    return names
 
 
 def _item_features(items: Any, features: Sequence[str] | None) -> dict[Hashable, Any]:

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.folds import content_folds, split_rows
+from prefkin.data.folds import held_out_folds, split_rows
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import ConvergenceError
 from prefkin.inference.estimate import fit_preference
@@ -252,10 +252,9 @@ def chance_p_values(users: UserRows) -> FloatArray:
     sizes = np.diff(users.starts)
     if len(users) == 1:
         return np.ones(1)
-    fold_of = content_folds(users, 2)
     everybody, alone = np.zeros(len(users)), np.zeros(len(users))
-    for fold in range(2):
-        train, test = split_rows(users, fold_of != fold)
+    for fold in held_out_folds(users, 2, "known items"):
+        train, test = split_rows(users, *fold)
         if len(train.rows.y) == 0 or len(test.rows.y) == 0:
             return np.ones(len(users))
         size = float(np.mean(train.rows.Z**2)) or 1.0

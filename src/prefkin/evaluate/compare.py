@@ -9,7 +9,7 @@ import numpy as np
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.folds import content_folds
+from prefkin.data.folds import held_out_folds
 from prefkin.errors import InvalidComparisons
 from prefkin.evaluate.metrics import Reliability, reliability
 from prefkin.models.base import PreferenceModel
@@ -74,11 +74,16 @@ class Comparison:
 
 
 def compare(
-    data: Comparisons, methods: dict[str, Callable[[], PreferenceModel]] | None = None, folds: int = 4
+    data: Comparisons,
+    methods: dict[str, Callable[[], PreferenceModel]] | None = None,
+    folds: int = 4,
+    predict_for: str = "auto",
 ) -> Comparison:
-    """Fit each method on all but one fold, predict the rest, in turn; contexts stay together when they are known.
+    """Fit each method on all but one fold, predict the rest, in turn.
 
-    Users with a single comparison are left out.
+    `predict_for` says what is held out together (`prefkin.data.folds.held_out_folds`), here and where a method with a
+    parameter of this name chooses by held-out answers: contexts when they are known, and what shares items when those
+    are. Users of whom nothing is predicted, such as those with a single comparison, are left out.
 
     >>> from prefkin.data.synthetic import make_population
     >>> data = make_population(np.random.default_rng(0), n_users=6, n_groups=2, dim=2, n_comparisons=20).data
@@ -89,24 +94,28 @@ def compare(
     data = data.take(np.bincount(data.who)[data.who] > 1)  # one row cannot be both learnt from and predicted
     if len(data) == 0 or len(data.labels) < 2:
         raise InvalidComparisons("comparing methods needs at least two users with at least two comparisons each")
-    rows = data.by_user()
     order = np.argsort(data.who, kind="stable")
-    fold_of = np.empty(len(data), dtype=np.intp)
-    fold_of[order] = content_folds(rows, folds)
     loss, right = np.zeros((len(chosen), len(data))), np.zeros((len(chosen), len(data)))
     chance = np.full((len(chosen), len(data)), np.nan)
-    for fold in range(folds):
-        train, test = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+    for learnt, held_out in held_out_folds(data.by_user(), folds, predict_for):
+        train, test = np.sort(order[learnt]), np.sort(order[held_out])
         test = test[np.isin(data.who[test], data.who[train])]
+        if not len(test):
+            continue
         for i, make in enumerate(chosen.values()):
-            p = make().fit(data.take(train)).predict_proba(data.Z[test], users=data.users[test])
+            method = make()
+            if "predict_for" in method.get_params():
+                method.set_params(predict_for=predict_for)
+            p = method.fit(data.take(train)).predict_proba(data.Z[test], users=data.users[test])
             given = np.where(data.y[test] == 1, p[:, 1], p[:, 0])
             loss[i, test], right[i, test] = -np.log(np.maximum(given, 1e-300)), given > 0.5
             chance[i, test] = given
-    sizes = np.maximum(np.bincount(data.who, data.weights), 1e-300)
+    told = np.isfinite(chance[0])
+    sizes = np.bincount(data.who, data.weights * told)
 
     def per_user_mean(values: FloatArray) -> FloatArray:
-        return np.array([np.bincount(data.who, data.weights * one) / sizes for one in values])
+        return np.array([(np.bincount(data.who, data.weights * one) / sizes)[sizes > 0] for one in values])
 
-    told = np.isfinite(chance[0])
+    if not (sizes > 0).any():
+        raise InvalidComparisons("nothing could be held out of these comparisons; give more of them, on more items")
     return Comparison(list(chosen), per_user_mean(loss), per_user_mean(right), chance[:, told], data.weights[told])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.data.folds import FOLDS, content_folds, probe_users, split_rows
+from prefkin.data.folds import FOLDS, held_out_folds, probe_users, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.inference.loss import log_loss
 from prefkin.inference.many import fit_sets
@@ -42,10 +42,10 @@ def ridge_by_held_out(users: UserRows) -> float:
     >>> ridge_by_held_out(UserRows(rows, np.array([0, 12]), np.array(["ann"])))
     0.1
     """
-    fold_of, some = content_folds(users, FOLDS), np.array(probe_users(users))
+    some = np.array(probe_users(users))
     loss = np.zeros(len(RIDGES))
-    for fold in range(FOLDS):
-        train, test = split_rows(users, fold_of != fold)
+    for fold in held_out_folds(users, FOLDS):
+        train, test = split_rows(users, *fold)
         sets = Sets.of(train.starts, [np.array([user]) for user in np.tile(some, len(RIDGES))])
         own = fit_sets(train.rows, sets, ridge=np.repeat(RIDGES, len(some)), label="ridge")
         for k, theta in enumerate(own.reshape(len(RIDGES), len(some), -1)):

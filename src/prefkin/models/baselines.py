@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import FOLDS, content_folds, only, probe_users, split_rows
+from prefkin.data.folds import FOLDS, held_out_folds, only, probe_users, split_rows
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidParameter
 from prefkin.execution.executor import threads
@@ -43,24 +43,24 @@ NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of groups that are tried
 ROUNDS = 15
 
 
-def per_user() -> GroupShrinkage:
+def per_user(predict_for: str = "auto") -> GroupShrinkage:
     """Each user's own rows, the ridge by held-out likelihood."""
-    return GroupShrinkage("each")
+    return GroupShrinkage("each", predict_for=predict_for)
 
 
-def pooled() -> GroupShrinkage:
+def pooled(predict_for: str = "auto") -> GroupShrinkage:
     """One estimate for everybody."""
-    return GroupShrinkage("all", pull=np.inf)
+    return GroupShrinkage("all", pull=np.inf, predict_for=predict_for)
 
 
-def shrink_to_pooled() -> GroupShrinkage:
+def shrink_to_pooled(predict_for: str = "auto") -> GroupShrinkage:
     """Own rows, drawn towards the estimate for everybody."""
-    return GroupShrinkage("all")
+    return GroupShrinkage("all", predict_for=predict_for)
 
 
-def mixture_em() -> GroupShrinkage:
+def mixture_em(predict_for: str = "auto") -> GroupShrinkage:
     """Groups by expectation-maximisation, their number by held-out likelihood, own rows drawn to the group's centre."""
-    return GroupShrinkage("em")
+    return GroupShrinkage("em", predict_for=predict_for)
 
 
 class GroupShrinkage(PreferenceModel):
@@ -71,6 +71,7 @@ class GroupShrinkage(PreferenceModel):
     groups : "each", "all", "em", or one group label per user, in the order of the sorted users
     ridge : of the centres; a number, or "auto"
     pull : ridge of the way from the centre to the user; a number, infinity to stay there, or "auto"
+    predict_for : "new items", "known items" or "auto", as for `PrefKin`
     n_jobs : threads
 
     Attributes
@@ -90,11 +91,13 @@ class GroupShrinkage(PreferenceModel):
         *,
         ridge: float | str = "auto",
         pull: float | str = "auto",
+        predict_for: str = "auto",
         n_jobs: int | None = 1,
     ) -> None:
         self.groups = groups
         self.ridge = ridge
         self.pull = pull
+        self.predict_for = predict_for
         self.n_jobs = n_jobs
 
     def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
@@ -106,8 +109,7 @@ class GroupShrinkage(PreferenceModel):
         return self
 
     def _tune(self, rows: UserRows) -> None:
-        fold_of = content_folds(rows, FOLDS)
-        folds = [split_rows(rows, fold_of != fold) for fold in range(FOLDS)]
+        folds = [split_rows(rows, *fold) for fold in held_out_folds(rows, FOLDS, self.predict_for)]
         seats = self._seats(rows, folds)
         ridges = RIDGES if self.ridge == "auto" else (float(self.ridge),)
         pulls = PULLS if self.pull == "auto" else (float(self.pull),)

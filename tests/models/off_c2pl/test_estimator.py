@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefkin import KAPPA_UNIT_BALL, Candidates, Comparisons, ItemRegularity, OffC2PL
-from prefkin.data.folds import content_folds
 from prefkin.errors import AssumptionWarning, InvalidComparisons, InvalidParameter, NoEdgeWarning, UnknownUser
 from prefkin.models.off_c2pl.threshold import different_users, gap_bounds
 from tests.conftest import draw_answers
@@ -159,17 +158,6 @@ def test_auto_gamma_pools_like_minded_users_and_leaves_loners_alone(rng):
     assert np.mean(right) > 0.7
     assert np.mean([len(model.neighbours(u)) for u in range(8)]) > 2
     assert len(set(model.gamma_)) == 1
-
-
-def test_folds_keep_contexts_together_and_spread_rows_without_them(rng):
-    Z, y, users = draw_answers(rng, sizes=[30] * 4)
-    contexts = np.arange(len(y)) % 40
-    grouped = Comparisons.from_arrays(Z, y, users, contexts=contexts).by_user()
-    folds = content_folds(grouped, 3)
-    for context in range(40):
-        assert len(set(folds[grouped.contexts == context])) == 1
-    alone = content_folds(Comparisons.from_arrays(Z, y, users).by_user(), 3)
-    assert [np.bincount(alone[30 * u : 30 * u + 30]).tolist() for u in range(4)] == [[10, 10, 10]] * 4
 
 
 def test_auto_gamma_says_when_pooling_does_not_help(rng):

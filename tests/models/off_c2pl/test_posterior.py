@@ -11,7 +11,7 @@ from scipy.special import expit
 import prefkin
 from prefkin import Candidates, OffC2PL
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.folds import content_folds, split_rows
+from prefkin.data.folds import held_out_folds, split_rows
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import CalibrationWarning, InvalidParameter, NoEdgeWarning, PrefkinWarning
 from prefkin.inference.estimate import fit_preference
@@ -247,9 +247,9 @@ def test_the_automatic_ridge_is_the_best_on_held_out_answers():
     Z, y, users, _ = simulated(4, n_users=8, n=12)
     model = OffC2PL(0.0, ridge="auto").fit(Z, y, users=users)
     rows = Comparisons.from_arrays(Z, y, users).by_user()
-    folds, loss = content_folds(rows, 3), dict.fromkeys(RIDGES, 0.0)
-    for fold in range(3):
-        train, test = split_rows(rows, folds != fold)
+    loss = dict.fromkeys(RIDGES, 0.0)
+    for fold in held_out_folds(rows, 3):
+        train, test = split_rows(rows, *fold)
         for ridge in RIDGES:
             for u in range(8):
                 own = train.of(u)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray
-from prefkin.data.folds import FOLDS, content_folds, probe_users, split_rows
+from prefkin.data.folds import FOLDS, held_out_folds, probe_users, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.inference.held_out import best_option
 from prefkin.models.off_c2pl.graph import Graph
@@ -78,11 +78,11 @@ def by_held_out(
     """
     if len(users) == 1:
         return 0.0
-    fold_of, some = content_folds(users, folds), probe_users(users)
+    some = probe_users(users)
     margins: list[list[FloatArray]] = [[] for _ in JOINED_FRACTIONS]
     weights: list[FloatArray] = []
-    for fold in range(folds):
-        train, test = split_rows(users, fold_of != fold)
+    for fold in held_out_folds(users, folds):
+        train, test = split_rows(users, *fold)
         part = locate(train)
         graphs = [replace(part, gamma=np.full(len(part), gamma)) for gamma in joining_thresholds(part, some)]
         members = (graph.neighbours(user) for graph in graphs for user in some)

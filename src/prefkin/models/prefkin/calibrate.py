@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
-from prefkin.data.folds import content_folds, split_rows
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.folds import held_out_folds, split_rows
+from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites, above_zero, refine
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
@@ -165,15 +165,16 @@ class Verdict(NamedTuple):
 
 
 @in_one_order
-def judge(rows: UserRows, fits: dict[str, Fit]) -> Verdict:
+def judge(rows: UserRows, fits: dict[str, Fit], predict_for: str = "auto") -> Verdict:
     """The option that predicts held-out answers best, with the temperature that makes it honest.
 
     Isotropic, with the variances that evidence finds, stands unless another is clearly better. Fits to parts of the
-    rows start from `fits`, those to all of them.
+    rows start from `fits`, those to all of them. `predict_for` decides what is held out together.
     """
-    simple = Option()
-    splits = list(_splits(rows))
-    if len(rows) == 1 or rows.dim == 1 or not splits:
+    if len(rows) == 1 or rows.dim == 1:
+        return Verdict()
+    simple, splits = Option(), held_out_folds(rows, CALIBRATION.folds, predict_for)
+    if not all(train.any() and test.any() for train, test in splits):
         return Verdict()
     loss: dict[Option, FloatArray] = {}
     for kind, fit in fits.items():
@@ -191,13 +192,6 @@ def judge(rows: UserRows, fits: dict[str, Fit]) -> Verdict:
     option = min(best, key=cost)
     scales = _scales(fits[option.kind].degrees.prior, option) if (option.apart, option.common) != (0, 0) else None
     return Verdict(option.kind, scales, float(TEMPERATURES[at[option]]))
-
-
-def _splits(rows: UserRows) -> Iterator[tuple[BoolArray, BoolArray]]:
-    fold_of = content_folds(rows, CALIBRATION.folds)
-    for fold in range(CALIBRATION.folds):
-        if 0 < (fold_of == fold).sum() < len(fold_of):
-            yield fold_of != fold, fold_of == fold
 
 
 def _scales(prior: Prior, option: Option) -> tuple[float, float]:
@@ -230,7 +224,7 @@ class _Court:
         self.cases = [self._case(rows, fit, *split) for split in splits]
 
     def _case(self, rows: UserRows, fit: Fit, known: BoolArray, unseen: BoolArray) -> _Case:
-        train, test = split_rows(rows, known)[0], split_rows(rows, ~unseen)[1]
+        train, test = split_rows(rows, known, unseen)
         metric, sites = fit.metric, fit.degrees.sites.of(known)
         if self.kind != "isotropic":  # what was learnt from all rows knows the answers that are held out
             start = Learnt(metric, self.prior, sites)

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
-from prefkin.data.folds import by_content, only
+from prefkin.data.folds import PREDICT_FOR, by_content, only
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
@@ -54,6 +54,9 @@ class PrefKin(PreferenceModel):
     ----------
     metric : "isotropic" (all features may matter alike), "diagonal" (some matter more; free of units), or "auto":
         whichever predicts held-out answers better (isotropic where asking even a dozen users would take too long)
+    predict_for : what is held out together when held-out answers choose (`held_out_folds`): "new items" (answers about
+        items that were learnt from do not count), "known items" (they do), or "auto": contexts as a whole where they
+        are known; new items where items are known (`from_sides`, `items=`); pairs that several people were asked about
     level : of `radius_` and of the caution in `policy`
     n_jobs : threads; None or -1 for all cores
     random_state : with more than 200 users (fewer with very many features) the prior is learnt from some: chosen by
@@ -83,11 +86,13 @@ class PrefKin(PreferenceModel):
         self,
         *,
         metric: str = "auto",
+        predict_for: str = "auto",
         level: float = 0.95,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.metric = metric
+        self.predict_for = predict_for
         self.level = level
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -142,7 +147,7 @@ class PrefKin(PreferenceModel):
         for kind in wanted if rows.dim > 1 and (self.metric != "auto" or rows.dim <= METRIC.full_up_to) else ():
             begin = "isotropic" if kind == "whitened" else list(fits)[-1]
             fits[kind] = fitted_in(rows, kind, fits[begin].learnt)
-        verdict = judge(rows, fits) if self.metric == "auto" else Verdict(list(fits)[-1])
+        verdict = judge(rows, fits, self.predict_for) if self.metric == "auto" else Verdict(list(fits)[-1])
         return fits[verdict.kind], verdict
 
     def _keep(self, fitted: Fitted) -> None:
@@ -172,6 +177,10 @@ class PrefKin(PreferenceModel):
     def _check_parameters(self) -> None:
         if self.metric not in (*KINDS, "auto"):
             raise InvalidParameter(f"metric must be 'auto', 'isotropic' or 'diagonal'; got {self.metric!r}")
+        if self.predict_for not in PREDICT_FOR:
+            raise InvalidParameter(
+                f"predict_for must be 'auto', 'new items' or 'known items'; got {self.predict_for!r}"
+            )
         if not (isinstance(self.level, float) and 0 < self.level < 1):
             raise InvalidParameter(f"level must be between 0 and 1; got {self.level!r}")
         if not (self.n_jobs is None or (isinstance(self.n_jobs, Integral) and (self.n_jobs > 0 or self.n_jobs == -1))):
@@ -446,6 +455,7 @@ class PrefKin(PreferenceModel):
             "metric": self.metric,
             "level": self.level,
             "n_jobs": self.n_jobs,
+            "predict_for": self.predict_for,
             "random_state": self.random_state if isinstance(self.random_state, int | None) else None,
             "classes": [label_to_json(label) for label in self.classes_],
             "structure": self.structure_,
@@ -474,6 +484,7 @@ class PrefKin(PreferenceModel):
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:
         """What `save` wrote."""
         model = cls(**{name: about[name] for name in ("metric", "level", "n_jobs", "random_state")})
+        model.predict_for = about.get("predict_for", "auto")
         rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
         users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
         sites = Sites(*(arrays[f"site_{name}"] for name in Sites._fields))

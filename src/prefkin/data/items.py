@@ -1,0 +1,94 @@
+"""Which rows are about the same thing: items by their names, or by their features where both sides are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.checks import distinct_labels
+from prefkin.errors import InvalidComparisons
+
+__all__ = ["codes_of_features", "codes_of_names", "item_names"]
+
+NUMBERS_AT_ONCE = 2**16  # half a megabyte: stays in the second cache
+
+
+def item_names(values: Any) -> LabelArray:
+    """Two names a row, shape (n, 2), each as it was given."""
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    if not isinstance(values, np.ndarray):
+        rows = [tuple(pair) if isinstance(pair, list | tuple | np.ndarray) else (pair,) for pair in values]
+        if odd := [i for i, pair in enumerate(rows) if len(pair) != 2]:
+            raise InvalidComparisons(
+                f"items must be two names a row, but row {odd[0]} (counted from 0) is {rows[odd[0]]!r:.40}; "
+                "name the first and the second item"
+            )
+        values = np.empty((len(rows), 2), dtype=object)
+        for column in range(2):
+            values[:, column] = [pair[column] for pair in rows]
+    if values.ndim != 2 or values.shape[1] != 2:
+        raise InvalidComparisons(f"items must be two names a row, shape (n, 2); got an array of shape {values.shape}")
+    return values
+
+
+def codes_of_names(names: LabelArray) -> IntArray:
+    """Each item as a number, shape (n, 2), in the order of the names where they have one: rows may come in any order.
+
+    >>> codes_of_names(np.array([["q", "p"], ["q", "r"]])).tolist()
+    [[1, 0], [1, 2]]
+    """
+    known, codes = distinct_labels(names.ravel())
+    if known.dtype.kind == "O":
+        try:
+            sorted(known)
+        except TypeError:  # then they were numbered as they appeared
+            by_text = sorted(range(len(known)), key=lambda i: (type(known[i]).__name__, repr(known[i])))
+            codes = np.argsort(by_text)[codes]
+    return codes.reshape(names.shape).astype(np.intp)
+
+
+def codes_of_features(first: FloatArray, second: FloatArray) -> IntArray:
+    """Each item as a number, shape (n, 2): the same for equal features, in an order that the features alone decide.
+
+    >>> codes_of_features(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0], [5.0, 0.0]])).tolist()
+    [[0, 1], [1, 2]]
+    """
+    marks = np.concatenate([_fingerprints(first), _fingerprints(second)])
+    _, where, codes = np.unique(marks, return_index=True, return_inverse=True)
+    direction = np.cos(np.arange(1, first.shape[1] + 1))
+    n = len(first)
+    features = np.where((where < n)[:, None], first[where % n], second[where % n]).astype(np.float64)
+    along = (features * direction).sum(axis=1)  # not by BLAS, whose last digits depend on the place of a row
+    along = np.round(along / max(float(np.abs(along).max()), 1e-300), 10)
+    rank = np.empty(len(where), dtype=np.intp)
+    rank[np.lexsort([np.arange(len(where)), along])] = np.arange(len(where))  # equal ones by their fingerprint
+    return np.ascontiguousarray(rank[codes].reshape(2, n).T)
+
+
+def _fingerprints(X: FloatArray) -> NDArray[np.uint64]:
+    """A 64-bit number for each row, equal for equal rows and, but for one chance in 10^19 a pair, only for them."""
+    n, d = X.shape
+    columns = np.arange(1, d + 1, dtype=np.uint64)
+    odd = _mixed(columns * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+    marks = np.empty(n, dtype=np.uint64)
+    step = max(NUMBERS_AT_ONCE // d, 1)
+    for at in range(0, n, step):
+        bits = (X[at : at + step].astype(np.float64) + 0.0).view(np.uint64)  # + 0: -0 and 0 are one number
+        bits ^= bits >> np.uint64(31)
+        bits *= odd
+        marks[at : at + step] = _mixed(bits).sum(axis=1)
+    return marks
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Every bit depends on every other (the last steps of splitmix64)."""
+    bits = bits ^ (bits >> np.uint64(30))
+    bits *= np.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> np.uint64(27)
+    bits *= np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    return bits
