@@ -18,6 +18,7 @@ LARGEST = 0.36  # of all rows: what is held out at once when everything that han
 EVERYWHERE = 0.5  # share of rows above which an item is in all that will be asked
 ENOUGH = 0.2  # of the rows are judged by, else fewer folds are made of items
 NOTICEABLE = 0.1  # share of rows about pairs that several people were asked about
+LEVERAGE_UP_TO = 64  # features
 LEAST_PROBES = 8
 PROBE_USERS, PROBE_ANSWERS = 60, 10_000  # asked, and answers that are enough, where asking everybody takes long
 
@@ -63,18 +64,18 @@ def held_out_folds(users: UserRows, folds: int = FOLDS, predict_for: str = "auto
     if predict_for not in PREDICT_FOR:
         raise InvalidParameter(f"predict_for must be one of {', '.join(map(repr, PREDICT_FOR))}; got {predict_for!r}")
     key, n = _keys(users), len(users.rows.y)
-    pair = np.unique(key, return_inverse=True)[1]
+    pair, order = np.unique(key, return_inverse=True)[1], _leverage(users)
     ways: list[list[tuple[BoolArray, BoolArray]]] = []
     if users.contexts is not None and _people_have_several(users, users.contexts):
-        ways.append(_whole(users, users.contexts, key, folds))
+        ways.append(_whole(users, users.contexts, order, folds))
     if not ways and predict_for != "known items":
         if users.items is not None:
-            ways.append(_sharing_no_item(users, users.items, pair, key, folds))
+            ways.append(_sharing_no_item(users, users.items, pair, order, folds))
         shared = _shared(pair, users.owner)[pair] & (key > 0)
         if predict_for == "new items" or users.items is not None or shared.sum() >= NOTICEABLE * n:
-            ways.append(_whole(users, pair, key, folds))
+            ways.append(_whole(users, pair, order, folds))
     own = np.unique(users.owner * (pair.max() + 1) + pair, return_inverse=True)[1]
-    rows = _whole(users, own, key, folds)
+    rows = _whole(users, own, order, folds)
     return next((way for way in ways if way and all(train.any() for train, _ in way)), rows)
 
 
@@ -161,10 +162,24 @@ def _keys(users: UserRows) -> FloatArray:
 
 
 def _facing(users: UserRows) -> FloatArray:
-    """Each row along one direction that tells rows apart."""
+    """Each row along one direction that tells rows apart, in whatever units features are."""
     Z = users.rows.Z
-    along = Z @ np.cos(np.arange(1, users.dim + 1)).astype(Z.dtype)  # of one type: nothing is copied
+    size = np.sqrt(np.einsum("ij,ij->j", Z, Z, dtype=np.float64) / max(len(Z), 1))
+    along = Z @ (np.cos(np.arange(1, users.dim + 1)) / np.where(size > 0, size, 1.0)).astype(Z.dtype)
     return along.astype(np.float64, copy=False)
+
+
+def _leverage(users: UserRows) -> FloatArray:
+    """zᵀ(Σ zzᵀ)⁻¹z of each row, in which units and mixtures of features do not show: by it rows are dealt to folds.
+
+    With so many features that this takes time, the direction that tells rows apart does.
+    """
+    if users.dim > LEVERAGE_UP_TO:
+        return _keys(users)
+    Z = users.rows.Z
+    size = np.sqrt(np.einsum("ij,ij->j", Z, Z, dtype=np.float64))
+    Z = Z / np.where(size > 0, size, 1.0)
+    return np.round(np.einsum("ij,ij->i", Z @ np.linalg.pinv(Z.T @ Z, hermitian=True), Z), 10)
 
 
 def split_rows(users: UserRows, training: BoolArray, test: BoolArray | None = None) -> tuple[UserRows, UserRows]:

@@ -33,7 +33,7 @@ from prefkin.models.prefkin.mixture import (
     row_beliefs,
     solved,
 )
-from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC
+from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, affordable
 
 __all__ = ["Fit", "Fitted", "Verdict", "fitted_in", "judge", "with_scales"]
 
@@ -178,20 +178,33 @@ def judge(rows: UserRows, fits: dict[str, Fit], predict_for: str = "auto") -> Ve
         return Verdict()
     loss: dict[Option, FloatArray] = {}
     for kind, fit in fits.items():
-        loss |= _Court(rows, kind, fit, splits).losses()
-    at = {option: int(np.argmin((each.sum(axis=0) + TEMPERED).round(9))) for option, each in loss.items()}
-    best = {option: each[:, at[option]] for option, each in loss.items()}
-
-    def cost(option: Option) -> float:
-        total = float(best[option].sum() + TEMPERED[at[option]]) + option.distance
-        if option != simple:
-            gain = best[simple] - best[option]
-            total += CALIBRATION.clearly + 0.5 * float(np.std(gain) * np.sqrt(len(gain)))
-        return round(total, 9)
-
-    option = min(best, key=cost)
+        metric = _where_most_varies(rows, fit.metric)
+        if metric is None:
+            return Verdict()
+        loss |= _Court(rows, kind, fit._replace(metric=metric), splits).losses()
+    total = {option: _total(each) + option.distance for option, each in loss.items()}
+    option = min(total, key=lambda each: total[each])
+    at = {each: int(np.argmin((loss[each].sum(axis=0) + TEMPERED).round(9))) for each in (option, simple)}
+    gain = loss[simple][:, at[simple]] - loss[option][:, at[option]]
+    doubt = CALIBRATION.clearly + 0.5 * float(np.std(gain) * np.sqrt(len(gain)))
+    option = option if total[option] + doubt < total[simple] else simple
     scales = _scales(fits[option.kind].degrees.prior, option) if (option.apart, option.common) != (0, 0) else None
     return Verdict(option.kind, scales, float(TEMPERATURES[at[option]]))
+
+
+def _where_most_varies(rows: UserRows, metric: Metric) -> Metric | None:
+    """The metric itself, or the directions in it along which rows vary most, which are enough to judge by.
+
+    None where there are no such directions, and judging in all of them would take too long.
+    """
+    if metric.dim <= CALIBRATION.directions:
+        return metric
+    data = metric.signed(rows)
+    values, axes = np.linalg.eigh((data.X.T @ data.X).astype(np.float64))
+    if values[-CALIBRATION.directions :].sum() >= CALIBRATION.most_of_it * values.sum():
+        axes = axes[:, -CALIBRATION.directions :]
+        return Metric(metric.root[:, None] * axes if metric.root.ndim == 1 else metric.root @ axes)
+    return metric if affordable(data).probe_users >= len(rows) else None
 
 
 def _scales(prior: Prior, option: Option) -> tuple[float, float]:

@@ -52,8 +52,9 @@ class PrefKin(PreferenceModel):
 
     Parameters
     ----------
-    metric : "isotropic" (all features may matter alike), "diagonal" (some matter more; free of units), or "auto":
-        whichever predicts held-out answers better (isotropic where asking even a dozen users would take too long)
+    metric : how people differ: "isotropic" (in all features alike), "diagonal" (in some more; free of units), "full" (any
+        covariance), "whitened" (the same, free of mixtures of features too), or "auto": whichever predicts held-out
+        answers best, with more than 40 features isotropic
     predict_for : what is held out together when held-out answers choose (`held_out_folds`): "new items" (answers about
         items that were learnt from do not count), "known items" (they do), or "auto": contexts as a whole where they
         are known; new items where items are known (`from_sides`, `items=`); pairs that several people were asked about
@@ -145,8 +146,8 @@ class PrefKin(PreferenceModel):
         fits = {"isotropic": fitted_in(rows, "isotropic")}
         wanted = KINDS[1:] if self.metric == "auto" else () if self.metric == "isotropic" else (self.metric,)
         for kind in wanted if rows.dim > 1 and (self.metric != "auto" or rows.dim <= METRIC.full_up_to) else ():
-            begin = "isotropic" if kind == "whitened" else list(fits)[-1]
-            fits[kind] = fitted_in(rows, kind, fits[begin].learnt)
+            begin = fits["diagonal"].learnt if kind == "full" and "diagonal" in fits else None
+            fits[kind] = fitted_in(rows, kind, begin)
         verdict = judge(rows, fits, self.predict_for) if self.metric == "auto" else Verdict(list(fits)[-1])
         return fits[verdict.kind], verdict
 
@@ -176,7 +177,8 @@ class PrefKin(PreferenceModel):
 
     def _check_parameters(self) -> None:
         if self.metric not in (*KINDS, "auto"):
-            raise InvalidParameter(f"metric must be 'auto', 'isotropic' or 'diagonal'; got {self.metric!r}")
+            kinds = ", ".join(map(repr, KINDS))
+            raise InvalidParameter(f"metric must be 'auto' or one of {kinds}; got {self.metric!r}")
         if self.predict_for not in PREDICT_FOR:
             raise InvalidParameter(
                 f"predict_for must be 'auto', 'new items' or 'known items'; got {self.predict_for!r}"

@@ -49,6 +49,8 @@ class Calibration:
     folds: int = 5
     reach: int = 2  # half decades to either side of the best variances so far that are tried
     moves: int = 4  # of the best so far
+    directions: int = 128  # in which options are judged, where they hold `most_of_it`
+    most_of_it: float = 0.75  # of what rows vary
     farther: float = 0.5  # held-out log-likelihood against half a decade squared between a variance and its evidence
     matching: int = 2  # rounds of sites for other variances
     temperatures: tuple[float, ...] = tuple(np.round(np.geomspace(0.4, 2.0, 29), 3).tolist())
