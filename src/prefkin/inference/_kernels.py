@@ -20,24 +20,31 @@ except ImportError as error:
 __all__ = ["add_gradients", "compiled_before", "connect_tile", "descend", "gather", "least_eigenvalues", "misses"]
 
 # sums may be reordered, so that they vectorise; not-a-number and infinity keep their meaning
-FAST = {"reassoc", "contract", "nsz", "arcp"}
-kernel: Callable[[Callable[..., Any]], Any] = njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+OPTIONS: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz", "arcp"}, "error_model": "numpy"}
+kernel: Callable[[Callable[..., Any]], Any] = njit(cache=True, **OPTIONS)
+part: Callable[[Callable[..., Any]], Any] = njit(**OPTIONS)  # of kernels, which keep it on disk
 
 MOST_PASSES = 200  # sets that need more are for Newton's method
 LINE_SLOPE, LINE_STEPS = 0.3, 40  # a step along a line ends when the slope has fallen to this part
 
+# Compiling takes long for arrays made or reshaped inside, for np.float32(…), and for every loop: callers bring room,
+# numbers lie flat, constants are float32 already.
+ZERO, HALF, ONE = map(np.float32, (0, 0.5, 1))
+LOWEST, LOG2_E, LN_2, LN_2_MORE = map(np.float32, (-80, 1.4426950408889634, 0.693359375, 2.12194440e-4))
+SIXTH, T4, T5, T6 = map(np.float32, (1 / 6, 1 / 24, 1 / 120, 1 / 720))  # Taylor's for the exponential
 
-@kernel
+
+@part
 def smaller_chance(m: Any) -> Any:
     """σ(−|m|) in float32, to its precision, by an exponential that vectorises."""
-    one, half = np.float32(1), np.float32(0.5)
-    x = max(-abs(m), np.float32(-80))
-    k = np.int32(x * np.float32(1.4426950408889634) - half)  # nearest integer, x being negative
-    f = x - np.float32(k) * np.float32(0.693359375) + np.float32(k) * np.float32(2.12194440e-4)
-    e = f * (np.float32(1 / 24) + f * (np.float32(1 / 120) + f * np.float32(1 / 720)))
-    e = one + f * (one + f * (half + f * (np.float32(1 / 6) + e)))
-    e *= np.int32(np.int32(k + np.int32(127)) << np.int32(23)).view(np.float32)
-    return e / (one + e)
+    x = -abs(m)
+    x = LOWEST if x < LOWEST else x
+    k = np.int32(x * LOG2_E - HALF)  # nearest integer, x being negative
+    whole = np.float32(k)  # numba would multiply int32 and float32 in float64
+    f = x - whole * LN_2 + whole * LN_2_MORE
+    e = ONE + f * (ONE + f * (HALF + f * (SIXTH + f * (T4 + f * (T5 + f * T6)))))
+    e *= np.int32((k + 127) << 23).view(np.float32)
+    return e / (ONE + e)
 
 
 @kernel
@@ -47,9 +54,8 @@ def misses(margin: Any, y: Any, weights: Any) -> None:
     for i in range(n):
         row, answer, weight = margin[i], np.float32(y[i]), np.float32(weights[i])
         for s in range(sets):
-            m = row[s]
-            p = smaller_chance(m)
-            row[s] = weight * ((np.float32(1) - p if m > 0 else p) - answer)
+            p = smaller_chance(row[s])
+            row[s] = weight * ((ONE - p if row[s] > 0 else p) - answer)
 
 
 # -- many estimates: gather rows, descend, check -----------------------------------------------------------------------
@@ -57,56 +63,52 @@ def misses(margin: Any, y: Any, weights: Any) -> None:
 
 @kernel
 def gather(
-    Z: Any, y: Any, weights: Any, starts: Any, parcel: Any, pointer: Any, ridge: Any, begun: Any, width: Any,
-    numbers: Any, weight: Any, root: Any, zero: Any,
+    Z: Any, y: Any, weights: Any, rows: Any, pointer: Any, ridge: Any, begun: Any, width: Any, numbers: Any,
+    weight: Any, root: Any, zero: Any, block: Any,
 ) -> None:  # fmt: skip
-    """Each set's rows into tiles of `width` rows, by feature; set s from row begun[s] of `numbers` and `weight` on.
+    """Rows rows[pointer[s]:pointer[s + 1]] of each set s into tiles of width[s] rows, by feature, from begun[s] on.
 
     Rows are mirrored, as if the first action had always been preferred, and multiplied by root = 1 / √(¼ Σ w z² + λ),
-    which makes features free of units; `zero` is the gradient of the loss at 0, in features as given.
+    which makes features free of units; `zero` is the gradient of the loss at 0, in features as given. `block` has room
+    for 16 rows, so that whole cache lines are written.
     """
-    d, wide = Z.shape[1], numbers.shape[1]
-    block = np.zeros((16, wide), np.float32)
+    d, wide = Z.shape[1], root.shape[1]
     for s in range(len(ridge)):
-        scale, gradient, n = root[s], zero[s], 0
-        for k in range(pointer[s], pointer[s + 1]):
-            for i in range(starts[parcel[k]], starts[parcel[k] + 1]):
-                z, w, c = Z[i], weights[i], weights[i] * (0.5 - y[i])
-                for j in range(d):
-                    scale[j] += w * z[j] * z[j]
-                    gradient[j] += c * z[j]
-                n += 1
+        scale, gradient, size, n = root[s], zero[s], width[s], pointer[s + 1] - pointer[s]
+        for k in range(n):
+            i = rows[pointer[s] + k]
+            z, w, c = Z[i], weights[i], weights[i] * (0.5 - y[i])
+            weight[begun[s] + k] = w
+            for j in range(d):
+                scale[j] += w * z[j] * z[j]
+                gradient[j] += c * z[j]
         for j in range(wide):
             scale[j] = 1.0 / np.sqrt(0.25 * scale[j] + ridge[s])
-        at, rows, size = begun[s], numbers[begun[s] : begun[s + 1]], width[s]
-        tiles = rows.reshape((len(rows) // size, wide, size))
-        for k in range(pointer[s], pointer[s + 1]):
-            for i in range(starts[parcel[k]], starts[parcel[k] + 1]):
-                z, row, side = Z[i], block[(at - begun[s]) % 16], 2.0 * y[i] - 1.0
-                for j in range(d):
-                    row[j] = side * z[j] * scale[j]
-                weight[at] = weights[i]
-                at += 1
-                here = at - begun[s] - 1
-                if here % 16 == 15 or here == n - 1:
-                    tile, place, filled = tiles[here // size], here % size // 16 * 16, here % 16 + 1
-                    for j in range(wide):
-                        for r in range(16):
-                            tile[j, place + r] = block[r, j] if r < filled else np.float32(0)
+        for k in range(n):
+            i = rows[pointer[s] + k]
+            z, row, side = Z[i], block[k % 16], 2.0 * y[i] - 1.0
+            for j in range(d):
+                row[j] = side * z[j] * scale[j]
+            if k % 16 == 15 or k == n - 1:
+                at = (begun[s] + k // size * size) * wide + k % size // 16 * 16
+                for j in range(wide):
+                    line = numbers[at + j * size :]
+                    for r in range(16):
+                        line[r] = block[r, j] if r <= k % 16 else ZERO
 
 
-@kernel
-def product(tiles: Any, vector: Any, slope: Any, out: Any) -> Any:
-    """out = X vector, from tiles of rows that lie by feature; Σ slope · out² is returned."""
-    count, d, width = tiles.shape
-    bend = np.float32(0)
-    for t in range(count):
-        o, h = out[t], slope[t]
+@part
+def product(numbers: Any, at: Any, width: Any, vector: Any, slope: Any, out: Any) -> Any:
+    """out = X vector, from tiles of `width` rows that lie by feature; Σ slope · out² is returned."""
+    bend = ZERO
+    for t in range(0, len(out), width):
+        o, h = out[t:], slope[t:]
         for i in range(width):
-            o[i] = np.float32(0)
-        for j in range(0, d, 4):
-            x0, x1, x2, x3 = tiles[t, j], tiles[t, j + 1], tiles[t, j + 2], tiles[t, j + 3]
+            o[i] = ZERO
+        for j in range(0, len(vector), 4):
+            x0, x1, x2, x3 = numbers[at:], numbers[at + width :], numbers[at + 2 * width :], numbers[at + 3 * width :]
             v0, v1, v2, v3 = vector[j], vector[j + 1], vector[j + 2], vector[j + 3]
+            at += 4 * width
             for i in range(width):
                 o[i] += v0 * x0[i] + v1 * x1[i] + v2 * x2[i] + v3 * x3[i]
         for i in range(width):
@@ -114,36 +116,36 @@ def product(tiles: Any, vector: Any, slope: Any, out: Any) -> Any:
     return bend
 
 
-@kernel
-def add_transposed(tiles: Any, values: Any, out: Any) -> None:
+@part
+def add_transposed(numbers: Any, at: Any, width: Any, values: Any, out: Any) -> None:
     """out += Xᵀ values: float32 within a tile, float64 over tiles."""
-    count, d, width = tiles.shape
-    for t in range(count):
-        for j in range(0, d, 4):
-            x0, x1, x2, x3, value = tiles[t, j], tiles[t, j + 1], tiles[t, j + 2], tiles[t, j + 3], values[t]
-            s0 = s1 = s2 = s3 = np.float32(0)
+    for t in range(0, len(values), width):
+        value = values[t:]
+        for j in range(0, len(out), 4):
+            x0, x1, x2, x3 = numbers[at:], numbers[at + width :], numbers[at + 2 * width :], numbers[at + 3 * width :]
+            at += 4 * width
+            s0 = s1 = s2 = s3 = ZERO
             for i in range(width):
-                v = value[i]
-                s0 += v * x0[i]
-                s1 += v * x1[i]
-                s2 += v * x2[i]
-                s3 += v * x3[i]
+                s0 += value[i] * x0[i]
+                s1 += value[i] * x1[i]
+                s2 += value[i] * x2[i]
+                s3 += value[i] * x3[i]
             out[j] += s0
             out[j + 1] += s1
             out[j + 2] += s2
             out[j + 3] += s3
 
 
-@kernel
+@part
 def move(margin: Any, change: Any, length: Any, weight: Any, pull: Any, slope: Any) -> tuple[Any, Any]:
     """margin += length · change; there pull and slope, the loss's two derivatives, and both along change."""
-    now = bend = np.float32(0)
+    now = bend = ZERO
     for i in range(len(margin)):
         c, w = change[i], weight[i]
         m = margin[i] + length * c
         p = smaller_chance(m)
-        g = -w * (p if m > 0 else np.float32(1) - p)
-        h = w * p * (np.float32(1) - p)
+        g = -w * (p if m > 0 else ONE - p)
+        h = w * p * (ONE - p)
         margin[i], pull[i], slope[i] = m, g, h
         now += g * c
         bend += h * c * c
@@ -152,158 +154,137 @@ def move(margin: Any, change: Any, length: Any, weight: Any, pull: Any, slope: A
 
 @kernel
 def descend(
-    numbers: Any, weights: Any, begun: Any, width: Any, penalties: Any, limits: Any, start: Any, tilts: Any,
-    estimates: Any, room: Any, passes: Any, linear: bool,
+    numbers: Any, weights: Any, begun: Any, width: Any, penalties: Any, limits: Any, directions: Any, tilts: Any,
+    estimates: Any, by_row: Any, by_feature: Any, passes: Any, linear: bool,
 ) -> None:  # fmt: skip
     """Conjugate gradients on what `gather` made, one product with X and one with Xᵀ a step.
 
     Nonlinear, for set s: x in estimates[s] until no entry of the gradient Xᵀ pull(margins) + penalty x is above
-    limits[s], with margins that begin at X start. A step is as long as Newton's method on the line says. Linear: the
-    Newton step x from there, given the gradient as tilts[s], that is (Xᵀ diag(slope) X + penalty) x = −tilt.
-    `room` has four rows of as many numbers as the largest set has rows.
+    limits[s]. The first step, from margins 0, is directions[s] as it is; others are as long as Newton's method on the
+    line says. Linear, after that: the Newton step x from there, given the gradient as tilts[s], that is
+    (Xᵀ diag(slope) X + penalty) x = −tilt. `by_row` holds margins, their changes, pulls, 0 to begin with, and slopes,
+    0 or as they were left; `by_feature` is room for two vectors.
     """
-    wide, margins, changes, pulls, slopes = numbers.shape[1], room[0], room[1], room[2], room[3]
-    vector, gradient, former, direction = np.zeros(wide, np.float32), np.zeros(wide), np.zeros(wide), np.zeros(wide)
+    gradient, former = by_feature[0], by_feature[1]
     for s in range(len(limits)):
-        n, size, penalty, x = begun[s + 1] - begun[s], width[s], penalties[s], estimates[s]
-        tiles = numbers[begun[s] : begun[s + 1]].reshape((n // size, wide, size))
-        weight, margin, change, pull, slope = weights[begun[s] :][:n], margins[:n], changes[:n], pulls[:n], slopes[:n]
-        by_tile = change.reshape((n // size, size)), pull.reshape((n // size, size)), slope.reshape((n // size, size))
-        for i in range(n):
-            margin[i] = slope[i] = np.float32(0)
-        for j in range(wide):
-            vector[j], direction[j] = start[s, j], 0.0  # nothing of the set before
-        previous, taken, incline, own, along = 0.0, 0, 0.0, 0.0, 0.0
+        a, b, size, penalty, x, direction = begun[s], begun[s + 1], width[s], penalties[s], estimates[s], directions[s]
+        margin, change, pull, slope = by_row[0, a:b], by_row[1, a:b], by_row[2, a:b], by_row[3, a:b]
+        at, taken, previous, incline, own, along = a * len(x), 0, 0.0, -1.0, 1.0, 0.0  # a first step of length 1
         while True:
-            bend = product(tiles, vector, by_tile[2], by_tile[0])
-            length, low, high, turned = 0.0, 0.0, np.inf, incline
-            if linear and taken > 0:
-                length = -incline / (bend + own)
-                for i in range(n):
-                    margin[i] += np.float32(length) * change[i]
-                    pull[i] = slope[i] * margin[i]
-            else:
-                for _ in range(LINE_STEPS):
-                    step = -turned / (bend + own) if taken > 0 else 1.0  # the first one leads to the start, as a whole
-                    if taken > 0 and not (low < length + step < high):
-                        step = (low + high) / 2.0 - length if high < np.inf else max(1.0, length)
-                    length += step
-                    turned, bend = move(margin, change, np.float32(step), weight, pull, slope)
-                    turned += along + length * own
-                    if taken == 0 or abs(turned) <= LINE_SLOPE * -incline:
-                        break
-                    if turned > 0.0:
-                        high = length
-                    else:
-                        low = length
-            if taken == 0:
-                length = 0.0
-                for i in range(
-                    n if linear else 0
-                ):  # from here on margins are those of x, pulls what slopes make of them
-                    margin[i] = pull[i] = np.float32(0)
-            for j in range(wide):
+            length, moving = 0.0, taken > 0 or not linear
+            if moving:
+                bend = product(numbers, at, size, direction, slope, change)
+                if linear:
+                    length = -incline / (bend + own)
+                    for i in range(b - a):
+                        pull[i] += np.float32(length) * slope[i] * change[i]
+                else:
+                    low, high, turned = 0.0, np.inf, incline
+                    for _ in range(LINE_STEPS):
+                        step = -turned / (bend + own)
+                        if not (low < length + step < high):
+                            step = (low + high) / 2.0 - length if high < np.inf else length + 1.0
+                        length += step
+                        turned, bend = move(margin, change, np.float32(step), weights[a:b], pull, slope)
+                        turned += along + length * own
+                        if taken == 0 or abs(turned) <= LINE_SLOPE * -incline:
+                            break
+                        if turned > 0.0:
+                            high = length
+                        else:
+                            low = length
+            for j in range(len(x)):
                 x[j] += length * direction[j]
                 gradient[j] = tilts[s, j] + penalty[j] * x[j]
+            if moving:
+                add_transposed(numbers, at, size, pull, gradient)
             taken += 1
-            add_transposed(tiles, by_tile[1], gradient)
-            size_of = mixed = now = 0.0
-            for j in range(wide):
-                size_of += gradient[j] * gradient[j]
-                mixed += gradient[j] * former[j]
-                now = max(now, abs(gradient[j]))
-            if not limits[s] < now or taken >= MOST_PASSES:
+            square = mixed = ahead = largest = 0.0
+            for j in range(len(x)):
+                g = gradient[j]
+                square += g * g
+                mixed += g * former[j]
+                ahead += g * direction[j]
+                largest = max(largest, abs(g))
+                former[j] = g
+            if not limits[s] < largest or taken >= MOST_PASSES:
                 break
-            keep = max(0.0, (size_of - mixed) / previous) if previous > 0.0 else 0.0  # Polak and Ribière's
-            previous, incline = size_of, 1.0
-            while not incline < 0.0:
-                incline = own = along = 0.0
-                for j in range(wide):
-                    p = keep * direction[j] - gradient[j]
-                    direction[j], former[j], vector[j] = p, gradient[j], p
-                    incline += gradient[j] * p
-                    own += penalty[j] * p * p
-                    along += penalty[j] * x[j] * p
-                if keep == 0.0:
-                    break
-                keep = 0.0  # should it not be downhill: from the gradient again
+            keep = (square - mixed) / previous if previous > 0.0 else 0.0  # Polak and Ribière's
+            if not (keep > 0.0 and keep * ahead < square):
+                keep = 0.0  # would not be downhill: from the gradient again
+            previous, incline, own, along = square, keep * ahead - square, 0.0, 0.0
+            for j in range(len(x)):
+                p = keep * direction[j] - gradient[j]
+                direction[j] = p
+                own += penalty[j] * p * p
+                along += penalty[j] * x[j] * p
         passes[s] = taken
 
 
 @kernel
-def add_gradients(
-    Z: Any, y: Any, weights: Any, starts: Any, parcel: Any, pointer: Any, theta: Any, gradient: Any
-) -> None:
+def add_gradients(Z: Any, y: Any, weights: Any, rows: Any, pointer: Any, theta: Any, gradient: Any) -> None:
     """gradient[s] += the gradient of the loss at theta[s], in float64, from the rows as given."""
-    d = Z.shape[1]
     for s in range(len(theta)):
         at, out = theta[s], gradient[s]
         for k in range(pointer[s], pointer[s + 1]):
-            for i in range(starts[parcel[k]], starts[parcel[k] + 1]):
-                z, m = Z[i], 0.0
-                for j in range(d):
-                    m += z[j] * at[j]
-                miss = weights[i] * (1.0 / (1.0 + np.exp(-m)) - y[i])
-                for j in range(d):
-                    out[j] += miss * z[j]
+            i = rows[k]
+            z, m = Z[i], 0.0
+            for j in range(len(at)):
+                m += z[j] * at[j]
+            miss = weights[i] * (1.0 / (1.0 + np.exp(-m)) - y[i])
+            for j in range(len(at)):
+                out[j] += miss * z[j]
 
 
 # -- eigenvalues and pairs ---------------------------------------------------------------------------------------------
 
 
 @kernel
-def least_eigenvalues(matrices: Any, out: Any) -> None:
-    """The smallest eigenvalue of each positive semidefinite matrix, (k, d, d), which are overwritten.
+def least_eigenvalues(matrices: Any, w: Any, out: Any) -> None:
+    """The smallest eigenvalue of each positive semidefinite matrix, (k, d, d), which are overwritten; `w` is room.
 
     Householder reflections make a matrix tridiagonal; Laguerre's method, started below all eigenvalues, climbs to the
     smallest and never passes it. As accurate as LAPACK: some roundings of the largest eigenvalue.
     """
     d = matrices.shape[1]
-    diagonal, square, v, w = np.empty(d), np.zeros(d), np.empty(d), np.empty(d)
     for at in range(len(matrices)):
         A, size = matrices[at], 0.0
         for k in range(d):
-            diagonal[k] = A[k, k]
-            square[k] = 0.0
             size = max(size, A[k, k])
-            m = d - k - 1
+            v, m, s = A[k, k + 1 :], d - k - 1, 0.0
+            for i in range(m):
+                s += v[i] * v[i]
             if m == 0:
                 break
-            rest, s = A[k + 1 :, k + 1 :], 0.0
-            for i in range(m):
-                v[i] = A[k, k + 1 + i]
-                s += v[i] * v[i]
-            square[k] = s  # of the entry beside the diagonal
-            tail = s - v[0] * v[0]
-            if m == 1 or tail <= 1e-300:
-                continue
-            v[0] += np.copysign(np.sqrt(s), v[0])
-            beta, product = 2.0 / (tail + v[0] * v[0]), 0.0
-            for i in range(m):
-                row, dot = rest[i], 0.0
-                for j in range(m):
-                    dot += row[j] * v[j]
-                w[i] = beta * dot
-                product += w[i] * v[i]
-            half = 0.5 * beta * product
-            for i in range(m):
-                w[i] -= half * v[i]
-            for i in range(m):
-                row, a, b = rest[i], v[i], w[i]
-                for j in range(m):
-                    row[j] -= a * w[j] + b * v[j]
+            first = v[0]
+            tail = s - first * first
+            if m > 1 and tail > 1e-300:
+                v[0] += np.copysign(np.sqrt(s), first)
+                beta, turn = 2.0 / (tail + v[0] * v[0]), 0.0
+                for i in range(m):
+                    row, dot = A[k + 1 + i, k + 1 :], 0.0
+                    for j in range(m):
+                        dot += row[j] * v[j]
+                    w[i] = beta * dot
+                    turn += beta * w[i] * v[i]
+                for i in range(m):
+                    row, e, f = A[k + 1 + i, k + 1 :], v[i], w[i] - turn * v[i]
+                    for j in range(m):
+                        row[j] -= e * w[j] + f * v[j]
+            v[0] = s  # the square of the entry beside the diagonal
         x = -1e-15 * size
         for _ in range(60):
-            q, r, t = diagonal[0] - x, -1.0, 0.0  # a pivot of the matrix − x, and its derivatives
-            f, g, below = -r / q, 1.0 / (q * q), q > 0.0
+            q = A[0, 0] - x  # a pivot of the matrix − x; u and h are its two derivatives, divided by it
+            u, h, below = -1.0 / q, 0.0, q > 0.0
+            f, g = -u, u * u
             for k in range(1, d):
-                c = square[k - 1] / q
-                t = c / q * (t - 2.0 * r * r / q)
-                r = -1.0 + c / q * r
-                q = diagonal[k] - x - c
+                c = A[k - 1, k] / q
+                q = A[k, k] - x - c
+                h = c * (h - 2.0 * u * u) / q
+                u = (c * u - 1.0) / q
                 below &= q > 0.0
-                f -= r / q
-                g += (r / q) * (r / q) - t / q
+                f -= u
+                g += u * u - h
             if not below:
                 break
             step = d / (f + np.sqrt(max((d - 1.0) * (d * g - f * f), 0.0)))
@@ -315,22 +296,9 @@ def least_eigenvalues(matrices: Any, out: Any) -> None:
 
 @kernel
 def connect_tile(
-    excess: Any,
-    top: int,
-    left: int,
-    low: Any,
-    high: Any,
-    error: Any,
-    reach: Any,
-    take: Any,
-    both: bool,
-    code: Any,
-    other_code: Any,
-    degree: Any,
-    key: Any,
-    other_key: Any,
-    doubtful: Any,
-) -> int:
+    excess: Any, top: int, left: int, low: Any, high: Any, error: Any, reach: Any, take: Any, both: bool, code: Any,
+    other_code: Any, degree: Any, key: Any, other_key: Any, doubtful: Any,
+) -> int:  # fmt: skip
     """Edges from the users from `top` on to those from `left` on, whose `excess` says how near they are.
 
     u is joined to v when excess_uv > high_u + error_v, is not when excess_uv ≤ low_u or reach_u ≤ take_v, and is listed

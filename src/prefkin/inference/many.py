@@ -53,7 +53,7 @@ def fit_sets(
     `start` (sets, d) where to begin (the centre unless given).
     """
     shape = len(sets), rows.Z.shape[1]
-    penalty = np.broadcast_to(np.asarray(ridge, dtype=np.float64), shape[:1])
+    penalty = np.zeros(shape[0]) + ridge
     towards = np.zeros(shape) if centre is None else np.asarray(centre, dtype=np.float64)
     begin = towards if start is None else np.asarray(start, dtype=np.float64)
     theta = np.array(begin)
@@ -108,45 +108,48 @@ class _Chunk:
     """Some sets, gathered into tiles."""
 
     def __init__(self, rows: Rows, sets: Sets, some: slice, wide: int, padded: IntArray, width: IntArray) -> None:
-        self.rows, self.width, self.n_sets = rows, width, some.stop - some.start
+        self.n_sets, self.wide, self.width = some.stop - some.start, wide, width
         self.begun = np.concatenate([[0], np.cumsum(padded)])
-        self.numbers = aligned(int(self.begun[-1]), wide)
-        self.weights = aligned(1, int(self.begun[-1]))[0]
-        self.room = aligned(4, int(padded.max()))
-        first, last = sets.pointer[some.start], sets.pointer[some.stop]
-        self.where = sets.starts, sets.parcel[first:last], sets.pointer[some.start : some.stop + 1] - first
+        total = int(self.begun[-1])
+        self.numbers, self.weights, self.by_row = aligned(total * wide), aligned(total), aligned(4, total)
+        pointer = sets.pointer[some.start : some.stop + 1]
+        parcel = sets.parcel[pointer[0] : pointer[-1]]
+        sizes = sets.starts[parcel + 1] - sets.starts[parcel]
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        own = np.repeat(sets.starts[parcel] - ends[:-1], sizes) + np.arange(ends[-1])
+        self.rows = *rows, own, ends[pointer - pointer[0]]
 
     def fit(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> BoolArray:
         """Estimates into `theta`; whether each one is within the tolerance, by the rows as given."""
-        wide, d = self.numbers.shape[1], theta.shape[1]
-        squares, zero, x, begin = np.zeros((4, self.n_sets, wide))
+        d = theta.shape[1]
+        whole, zero, x, tilt, step = np.zeros((5, self.n_sets, self.wide))
         tiles = self.begun, self.width, self.numbers, self.weights
-        _kernels.gather(*self.rows, *self.where, ridge, *tiles, squares, zero)
-        whole, root = squares, squares[:, :d]  # `gather` made roots of the squares
+        _kernels.gather(*self.rows, ridge, *tiles, whole, zero, aligned(LANES, self.wide))
+        root = whole[:, :d]
         limit = TOLERANCE * np.abs((zero[:, :d] - ridge[:, None] * centre) * root).max(axis=1)
-        begin[:, :d], x[:, :d] = theta / root, (theta - centre) / root
+        start = np.zeros_like(x, dtype=np.float32)
+        start[:, :d], x[:, :d] = theta / root, -centre / root
         penalty = ridge[:, None] * whole**2
-        self._descend(penalty, ROUGHLY * limit, begin, np.zeros_like(x), x, linear=False)
+        self._descend(penalty, ROUGHLY * limit, start, tilt, x, linear=False)
         theta[:] = centre + root * x[:, :d]
-        tilt = np.zeros_like(x)
         tilt[:, :d] = self._exact(ridge, centre, theta) * root
-        begin[:, :d] = theta / root
-        step = np.zeros_like(x)
-        self._descend(penalty, REFINED * np.abs(tilt).max(axis=1), begin, tilt, step, linear=True)
+        self.by_row[2], start[:] = 0.0, 0.0
+        self._descend(penalty, REFINED * np.abs(tilt).max(axis=1), start, tilt, step, linear=True)
         theta += root * step[:, :d]
         return np.asarray((np.abs(self._exact(ridge, centre, theta) * root).max(axis=1) <= limit) & np.isfinite(limit))
 
     def _descend(
-        self, penalty: FloatArray, limit: FloatArray, begin: FloatArray, tilt: FloatArray, x: FloatArray, linear: bool
+        self, penalty: FloatArray, limit: FloatArray, start: Any, tilt: FloatArray, x: FloatArray, linear: bool
     ) -> None:
         tiles = self.numbers, self.weights, self.begun, self.width
+        room = self.by_row, np.zeros((2, self.wide))
         passes = np.zeros(self.n_sets, dtype=np.int64)
-        _kernels.descend(*tiles, penalty, limit, begin, tilt, x, self.room, passes, linear)
+        _kernels.descend(*tiles, penalty, limit, start, tilt, x, *room, passes, linear)
 
     def _exact(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> FloatArray:
         """Gradients in float64, of the rows as given."""
         slope = ridge[:, None] * (theta - centre)
-        _kernels.add_gradients(*self.rows, *self.where, theta, slope)
+        _kernels.add_gradients(*self.rows, theta, slope)
         return slope
 
 

@@ -65,7 +65,7 @@ def least_eigenvalues(rows: Rows, starts: IntArray) -> FloatArray:
 
     def some_of(users: IntArray) -> None:
         found, grams = np.empty(len(users)), _grams(rows, starts, users)
-        _kernels.least_eigenvalues(grams, found)
+        _kernels.least_eigenvalues(grams, np.empty(d), found)
         least[users] = found
 
     numbers = d * max(len(full) * d, len(rows.Z))
