@@ -14,7 +14,6 @@ is their own likelihood drawn towards the centre. They differ in who sits togeth
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,17 +27,18 @@ from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidParameter
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
-from prefkin.inference.held_out import RIDGES, best_option
+from prefkin.inference.held_out import RIDGES, best_option, least_on_grid, ridge_by_held_out, temperature
 from prefkin.inference.information import confidence_width, information_matrix
 from prefkin.inference.loss import log_loss
 from prefkin.inference.many import estimate_users, fit_sets
+from prefkin.inference.quadratics import per_user_sum
 from prefkin.inference.sets import Sets
 from prefkin.models.base import PreferenceModel
 from prefkin.models.reports import Explanation, FoldedIn
 
 __all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pooled"]
 
-PULLS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, np.inf)
+PULLS = (*RIDGES, np.inf)
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of groups that are tried
 ROUNDS = 15
 
@@ -69,7 +69,7 @@ class GroupShrinkage(PreferenceModel):
     Parameters
     ----------
     groups : "each", "all", "em", or one group label per user, in the order of the sorted users
-    ridge : of the centres; a number, or "auto"
+    ridge : of the centres; a number, or "auto": one of `RIDGES`, or infinity (centres at 0), by held-out answers
     pull : ridge of the way from the centre to the user; a number, infinity to stay there, or "auto"
     predict_for : "new items", "known items" or "auto", as for `PrefKin`
     n_jobs : threads
@@ -81,7 +81,7 @@ class GroupShrinkage(PreferenceModel):
     >>> from prefkin.data.synthetic import demo_population
     >>> data = demo_population(np.random.default_rng(0))[0].data
     >>> model = shrink_to_pooled().fit(data)
-    >>> bool(0.4 <= model.heat_ <= 1.6)
+    >>> bool(0.4 <= model.heat_ <= 1.7)
     True
     """
 
@@ -101,7 +101,7 @@ class GroupShrinkage(PreferenceModel):
         self.n_jobs = n_jobs
 
     def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
-        """Tune on folds that keep contexts together, then fit on all rows."""
+        """Tune on held-out answers (`prefkin.data.folds.held_out_folds`), then fit on all rows."""
         rows, classes = self._read(Z, y, users, sample_weight)
         with threads(self.n_jobs):
             self._tune(rows)
@@ -110,74 +110,72 @@ class GroupShrinkage(PreferenceModel):
 
     def _tune(self, rows: UserRows) -> None:
         folds = [split_rows(rows, *fold) for fold in held_out_folds(rows, FOLDS, self.predict_for)]
-        seats = self._seats(rows, folds)
-        ridges = RIDGES if self.ridge == "auto" else (float(self.ridge),)
-        pulls = PULLS if self.pull == "auto" else (float(self.pull),)
-        pulls = (0.0,) if isinstance(self.groups, str) and self.groups == "each" else pulls
-        options = list(product(ridges, pulls))
-        margins: dict[tuple[float, float], list[FloatArray]] = {option: [] for option in options}
-        weights, some = list[FloatArray](), np.array(probe_users(rows))
-        for train, test in folds:
-            heard, asked = only(train, some), only(test, some)
-            weights.append(asked.rows.weights)
-            for ridge in ridges:
-                centres = self._centres(train, seats, ridge)
-                for pull in pulls:
-                    theta = self._users_from(heard, seats[some], centres, pull)
-                    margins[ridge, pull].append(_answered(asked, theta))
-        best, self.heat_ = best_option([np.concatenate(margins[option]) for option in options], np.concatenate(weights))
-        self.ridge_, self.pull_ = options[best]
+        seats, parts = self._seats(rows, folds)
+        trials = _Trials(folds, parts, some=None if self.pull == np.inf else np.array(probe_users(rows)))
+        self.ridge_, self.pull_ = self._choose(trials)
+        self.heat_ = trials.found[self.ridge_, self.pull_][1]
         self._users, self.users_, self.seats_ = rows, rows.labels, seats
         self.n_comparisons_ = rows.counts
-        self.own_theta_ = estimate_users(rows, ridge=self.ridge_)
-        self.centres_ = self._centres(rows, seats, self.ridge_)
-        self.theta_ = self.heat_ * self._users_from(rows, seats, self.centres_, self.pull_)
+        self.own_theta_ = estimate_users(rows, ridge=self._own_ridge)
+        self.centres_ = _centres(rows, seats, self.ridge_)
+        self.theta_ = self.heat_ * _users_from(rows, seats, self.centres_, self.pull_)
         self.radius_ = np.array([self._own_radius(u) for u in range(len(rows))])
+
+    def _choose(self, trials: _Trials) -> tuple[float, float]:
+        """Ridge and pull: whichever is not given, by walks along their grids, one after the other and then again."""
+        ridges = RIDGES if self.ridge == "auto" else (float(self.ridge),)
+        if isinstance(self.groups, str) and self.groups == "each":
+            return trials.best(ridges, (0.0,))
+        if self.pull != "auto":
+            return trials.best(ridges, (float(self.pull),))
+        ridge, _ = trials.best(ridges, (np.inf,))  # pooled
+        _, pull = trials.best((ridge,), PULLS)  # and drawn away from it
+        if self.ridge == "auto":
+            _, pull = trials.best((np.inf,), PULLS[:-1], near=(np.inf, pull))  # own answers, drawn to 0
+            ridge, pull = trials.first
+            if pull < np.inf:
+                ridge, _ = trials.best((*RIDGES, np.inf), (pull,), near=(ridge, pull))
+                trials.best((ridge,), PULLS, near=(ridge, pull))
+        return trials.first
+
+    @property
+    def _own_ridge(self) -> float:
+        """Towards 0; where that is the centre, people were drawn there."""
+        return self.ridge_ if np.isfinite(self.ridge_) else self.pull_
 
     # -- the one idea ------------------------------------------------------------------------------------------------
 
-    def _seats(self, rows: UserRows, folds: list[tuple[UserRows, UserRows]]) -> IntArray:
-        """Who sits with whom: as given, or by expectation-maximisation with the number of groups that predicts best."""
+    def _seats(self, rows: UserRows, folds: list[tuple[UserRows, UserRows]]) -> tuple[IntArray, list[IntArray]]:
+        """Who sits with whom, and who would by the training rows of each fold: as given, or by
+        expectation-maximisation with the number of groups that predicts best.
+        """
         n_users = len(rows)
         if not isinstance(self.groups, str):
             if len(self.groups) != n_users:
                 raise InvalidParameter(f"groups has {len(self.groups)} labels for {n_users} users; give one each")
-            return np.unique(np.asarray(self.groups), return_inverse=True)[1]
-        if self.groups == "each":
-            return np.arange(n_users)
-        if self.groups == "all":
-            return np.zeros(n_users, dtype=np.intp)
+            seats = np.unique(np.asarray(self.groups), return_inverse=True)[1]
+            return seats, [seats] * len(folds)
+        if self.groups in ("each", "all"):
+            seats = np.arange(n_users) if self.groups == "each" else np.zeros(n_users, dtype=np.intp)
+            return seats, [seats] * len(folds)
         if self.groups != "em":
             raise InvalidParameter(f"groups must be 'each', 'all', 'em' or labels; got {self.groups!r}")
-        ridge = 3.0 if self.ridge == "auto" else float(self.ridge)
-        own = estimate_users(rows, ridge=ridge)
-        seatings = [self._alternate(rows, own, k, ridge) for k in NUMBERS if k == 1 or k <= n_users // 2]
-        margins = [
-            np.concatenate([_answered(test, self._centres(train, seats, ridge)[seats]) for train, test in folds])
-            for seats in seatings
+        ridge = ridge_by_held_out(rows, self.predict_for) if self.ridge == "auto" else float(self.ridge)
+        numbers = [k for k in NUMBERS if k == 1 or k <= n_users // 2]
+        owns = [estimate_users(train, ridge=ridge) for train, _ in folds]
+        seatings = [
+            [_alternate(train, own, k, ridge) for (train, _), own in zip(folds, owns, strict=True)] for k in numbers
         ]
-        return seatings[best_option(margins, np.concatenate([test.rows.weights for _, test in folds]))[0]]
-
-    def _alternate(self, rows: UserRows, own: FloatArray, n_groups: int, ridge: float) -> IntArray:
-        """Everybody to the centre that explains their answers best, and centres anew, until nobody moves."""
-        seats: IntArray = KMeans(n_groups, n_init=10, random_state=0).fit_predict(own).astype(np.intp)
-        for _ in range(ROUNDS if n_groups > 1 else 0):
-            centres = self._centres(rows, seats, ridge)
-            fits = [[log_loss(centre, rows.of(u)) for centre in centres] for u in range(len(rows))]
-            new = np.unique(np.argmin(fits, axis=1), return_inverse=True)[1]
-            if np.array_equal(new, seats):
-                break
-            seats = new
-        return seats
-
-    def _centres(self, rows: UserRows, seats: IntArray, ridge: float) -> FloatArray:
-        members = [np.flatnonzero(seats == k) for k in range(int(seats.max()) + 1)]
-        return fit_sets(rows.rows, Sets.of(rows.starts, members), ridge=ridge, label="centres")
-
-    def _users_from(self, rows: UserRows, seats: IntArray, centres: FloatArray, pull: float) -> FloatArray:
-        if np.isinf(pull) or pull == 0.0:  # stay at the centre; alone, one is one's own centre
-            return centres[seats]
-        return fit_sets(rows.rows, Sets.each(rows.starts), ridge=pull, centre=centres[seats], label="users")
+        margins = [
+            [
+                _answered(test, _centres(train, seats, ridge)[seats])
+                for (train, test), seats in zip(folds, parts, strict=True)
+            ]
+            for parts in seatings
+        ]
+        weights = np.concatenate([test.rows.weights for _, test in folds])
+        best = best_option([np.concatenate(each) for each in margins], weights)[0]
+        return _alternate(rows, estimate_users(rows, ridge=ridge), numbers[best], ridge), seatings[best]
 
     # -- the common interface ----------------------------------------------------------------------------------------
 
@@ -186,19 +184,19 @@ class GroupShrinkage(PreferenceModel):
         return np.flatnonzero(self.seats_ == self.seats_[position])
 
     def _prior(self) -> tuple[float, float]:
-        return self.ridge_, 0.25
+        return self._own_ridge, 0.25
 
     def _own_radius(self, user: int) -> float:
         """Root of the trace of the inverse curvature: a standard error, not a guarantee."""
         own = self._users.of(user)
-        M = information_matrix(Rows(own.Z, own.y, 0.25 * own.weights), ridge=self.ridge_, kappa=1.0)
+        M = information_matrix(Rows(own.Z, own.y, 0.25 * own.weights), ridge=self._own_ridge, kappa=1.0)
         return float(np.sqrt(np.trace(np.linalg.inv(M))))
 
     def width(self, user: Hashable) -> float:
         """The paper's width at the sigmoid's largest slope, for the pooled rows."""
         members = self.members(self.position(user))
         n = float(self._users.counts[members].sum())
-        return confidence_width(n, self._users.dim, ridge=self.ridge_, kappa=0.25, failure=0.05)
+        return confidence_width(n, self._users.dim, ridge=self._own_ridge, kappa=0.25, failure=0.05)
 
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Whether two users were put into one group."""
@@ -212,7 +210,7 @@ class GroupShrinkage(PreferenceModel):
         """Seat a new user at the centre that explains their answers best."""
         new = self._newcomer(Z, y).rows
         seat = int(np.argmin([log_loss(centre, new) for centre in self.centres_]))
-        own = fit_preference(new, ridge=self.ridge_)
+        own = fit_preference(new, ridge=self._own_ridge)
         centre = self.centres_[seat]
         theta = own if self.pull_ == 0.0 else centre
         if 0.0 < self.pull_ < np.inf:
@@ -222,6 +220,83 @@ class GroupShrinkage(PreferenceModel):
     def save(self, path: str | Path) -> None:
         """Baselines are for comparing; only PrefKin and OffC2PL are written to files."""
         raise InvalidParameter(f"{path}: baselines are not saved; fit PrefKin or OffC2PL for keeps")
+
+
+class _Trials:
+    """Ridges and pulls that were tried on held-out answers, and how they did."""
+
+    def __init__(
+        self, folds: list[tuple[UserRows, UserRows]], seats: list[IntArray], some: IntArray | None = None
+    ) -> None:
+        self.seats, self.trains = seats, [train for train, _ in folds]
+        self.some = np.arange(len(self.trains[0])) if some is None else some
+        self.heard, self.asked = ([only(part, self.some) for part in parts] for parts in zip(*folds, strict=True))
+        self.weights = np.concatenate([asked.rows.weights for asked in self.asked])
+        self.centres: dict[float, list[FloatArray]] = {}
+        self.found: dict[tuple[float, float], tuple[float, float]] = {}  # loss and temperature
+
+    @property
+    def first(self) -> tuple[float, float]:
+        """The best so far."""
+        return min(self.found, key=lambda option: (round(self.found[option][0], 6), *option))
+
+    def best(
+        self, ridges: Sequence[float], pulls: Sequence[float], near: tuple[float, float] = (3.0, 30.0)
+    ) -> tuple[float, float]:
+        """The best option where one of both is given, sought along the grid of the other."""
+        options = [(ridge, pull) for ridge in ridges for pull in pulls]
+        start = options.index(near) if near in options else len(options) // 2
+        return options[least_on_grid(lambda k: self._loss(*options[k]), start, len(options))]
+
+    def _loss(self, ridge: float, pull: float) -> float:
+        if (ridge, pull) not in self.found:
+            if ridge not in self.centres:
+                near = min(
+                    (one for one in self.centres if one < np.inf), key=lambda one: abs(one - ridge), default=None
+                )
+                starts = [None] * len(self.trains) if near is None else self.centres[near]
+                self.centres[ridge] = [
+                    _centres(train, seats, ridge, start)
+                    for train, seats, start in zip(self.trains, self.seats, starts, strict=True)
+                ]
+            folds = zip(self.heard, self.asked, self.seats, self.centres[ridge], strict=True)
+            margins = [
+                _answered(asked, _users_from(heard, seats[self.some], centres, pull))
+                for heard, asked, seats, centres in folds
+            ]
+            every = np.concatenate(margins)
+            loss = float(self.weights @ np.logaddexp(0.0, -every))
+            self.found[ridge, pull] = loss, temperature(every, self.weights)
+        return self.found[ridge, pull][0]
+
+
+def _alternate(rows: UserRows, own: FloatArray, n_groups: int, ridge: float) -> IntArray:
+    """Everybody to the centre that explains their answers best, and centres anew, until nobody moves."""
+    seats: IntArray = KMeans(n_groups, n_init=10, random_state=0).fit_predict(own).astype(np.intp)
+    signed = rows.rows.signed()
+    for _ in range(ROUNDS if n_groups > 1 else 0):
+        losses = rows.rows.weights[:, None] * np.logaddexp(0.0, -signed @ _centres(rows, seats, ridge).T)
+        fits = per_user_sum(losses, rows.starts)
+        new = np.unique(np.argmin(fits.round(9), axis=1), return_inverse=True)[1]
+        if np.array_equal(new, seats):
+            break
+        seats = new
+    return seats
+
+
+def _centres(rows: UserRows, seats: IntArray, ridge: float, start: FloatArray | None = None) -> FloatArray:
+    """The ridge estimate of each group's rows; 0 with an infinite ridge."""
+    members = [np.flatnonzero(seats == k) for k in range(int(seats.max()) + 1)]
+    if np.isinf(ridge):
+        return np.zeros((len(members), rows.dim))
+    return fit_sets(rows.rows, Sets.of(rows.starts, members), ridge=ridge, start=start, label="centres")
+
+
+def _users_from(rows: UserRows, seats: IntArray, centres: FloatArray, pull: float) -> FloatArray:
+    """Everybody's rows drawn towards their centre."""
+    if np.isinf(pull) or pull == 0.0:  # stay at the centre; alone, one is one's own centre
+        return centres[seats]
+    return fit_sets(rows.rows, Sets.each(rows.starts), ridge=pull, centre=centres[seats], label="users")
 
 
 def _answered(test: UserRows, theta: FloatArray) -> FloatArray:
