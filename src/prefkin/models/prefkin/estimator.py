@@ -37,6 +37,7 @@ from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.base import PreferenceModel, generator, on_its_threads, refuse_other_candidates
 from prefkin.models.files import write_model_file
 from prefkin.models.prefkin.calibrate import METRICS, Fitted, Verdict, fitted_in, judge, with_spread
+from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups, place, settle
 from prefkin.models.prefkin.mixture import Mixture, Prior, finished, solved
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
@@ -44,6 +45,8 @@ from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
+
+ROUNDS_OF_A_CROWD = 3  # of everybody's sites and scales, from the scales of some
 
 
 class PrefKin(PreferenceModel):
@@ -106,27 +109,27 @@ class PrefKin(PreferenceModel):
         return self
 
     def _learn(self, rows: UserRows) -> None:
-        sample = self._sample(rows)
-        some = rows if len(sample) == len(rows) else only(rows, sample)
+        sample, crowd = self._sample(rows, LIMITS.most_users), self._sample(rows, LIMITS.most_crowd)
+        some, many = (rows if len(who) == len(rows) else only(rows, who) for who in (sample, crowd))
         plain = None if self.metric == "diagonal" else fitted_in(some, "isotropic")
         verdict = judge(some, plain[-1]) if plain and self.metric == "auto" else Verdict(self.metric)
-        found = _search(*(plain if plain and verdict.metric == "isotropic" else fitted_in(some, "diagonal")))
+        found = _search(many, *(plain if plain and verdict.metric == "isotropic" else fitted_in(some, "diagonal")))
         if plain and verdict.metric == "diagonal" and found.grouped:
             # people in groups differ where the groups do, which looks like features that matter more: evidence decides,
             # at half a unit for each feature's free scale
-            alike = _search(*plain, found.groups)
+            alike = _search(many, *plain, found.groups)
             if alike.grouped and alike.groups.evidence + (rows.dim - 1) / 2.0 > found.groups.evidence:
                 found = alike
-        scale, degrees, groups = found
+        scale, degrees, everybody, groups = found
         chosen, wide, temperature = (groups, None, 1.0) if found.grouped else (degrees, None, verdict.temperature)
         if not found.grouped and (verdict.factor, verdict.common) != (1.0, 1.0):
             chosen, wide = with_spread(degrees, verdict.factor, verdict.common), degrees
         self.structure_ = _structure(chosen, degrees, found.grouped)
-        self.evidence_ = {"by degrees": degrees.evidence, "groups": groups.evidence if len(rows) > 1 else -np.inf}
+        self.evidence_ = {"by degrees": everybody.evidence, "groups": groups.evidence if len(rows) > 1 else -np.inf}
         if len(some) < len(rows):
-            data = Signed.of_users(rows, scale)
+            data, known = Signed.of_users(rows, scale), crowd if found.grouped else sample
             wide = None if wide is None else settle(wide, sample, data)
-            chosen = settle(chosen, sample, data)
+            chosen = settle(chosen, known, data) if len(known) < len(rows) else chosen
         for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
             self.__dict__.pop(computed_when_asked_for, None)
         self._users, self.users_ = rows, rows.labels
@@ -141,9 +144,9 @@ class PrefKin(PreferenceModel):
 
     # -- choices -----------------------------------------------------------------------------------------------------
 
-    def _sample(self, rows: UserRows) -> IntArray:
-        """Users from whom the prior is learnt: everybody, or some spread by what they answered, not by their place."""
-        most = min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2))
+    def _sample(self, rows: UserRows, most: int) -> IntArray:
+        """So many users: everybody, or some spread by what they answered, not by their place."""
+        most = min(most, max(LIMITS.most_numbers // rows.dim**2, 2))
         if len(rows) <= most:
             return np.arange(len(rows))
         order = by_content(rows)
@@ -481,10 +484,11 @@ class PrefKin(PreferenceModel):
 
 
 class _Search(NamedTuple):
-    """What was learnt from some users in one metric."""
+    """What was learnt in one metric."""
 
     scale: FloatArray
-    degrees: Mixture
+    degrees: Mixture  # those from whom the prior is learnt
+    everybody: Mixture  # by degrees, too: those among whom groups were sought
     groups: Mixture
 
     @property
@@ -492,11 +496,18 @@ class _Search(NamedTuple):
         """Do the answers speak for groups?"""
         if len(self.degrees) == 1 or self.groups.share.shape[1] == 0:
             return False
-        return self.groups.evidence > self.degrees.evidence + TRUST.clearly
+        return self.groups.evidence > self.everybody.evidence + TRUST.clearly
 
 
-def _search(scale: FloatArray, data: Signed, degrees: Mixture, like: Mixture | None = None) -> _Search:
-    return _Search(scale, degrees, find_groups(data, degrees, like) if len(data) > 1 else degrees)
+def _search(
+    rows: UserRows, scale: FloatArray, data: Signed, degrees: Mixture, like: Mixture | None = None
+) -> _Search:
+    """Groups among `rows`, with scales to start from learnt from those in `data`."""
+    everybody = degrees
+    if len(rows) > len(data):
+        data = Signed.of_users(rows, scale)
+        everybody = fit_degrees(data, ROUNDS_OF_A_CROWD, degrees.prior)
+    return _Search(scale, degrees, everybody, find_groups(data, everybody, like) if len(data) > 1 else degrees)
 
 
 def _explained(one: Mixture) -> float:

@@ -16,6 +16,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
+from prefkin.models.prefkin.crowd import merge_crowd, summed_sets
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
 from prefkin.models.prefkin.mixture import (
     Apart,
@@ -30,8 +31,9 @@ from prefkin.models.prefkin.mixture import (
     pieces,
     set_evidence,
     solved,
+    summed,
 )
-from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, affordable
+from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, affordable, searching
 
 __all__ = ["find_groups", "place", "settle"]
 
@@ -49,7 +51,7 @@ def find_groups(data: Signed, degrees: Mixture, like: Mixture | None = None) -> 
     With `like`, groups of the same users found in other units of features, their partition is the only start. A start
     that leads at once to a partition that another one ended with is not followed.
     """
-    effort, spread, found = affordable(data), degrees.prior.within, list[Mixture]()
+    effort, spread, found = searching(data), degrees.prior.within, list[Mixture]()
     if like is None:
         starts = [(start, np.arange(len(data))) for start in STARTS[: effort.starts]]
     else:
@@ -79,11 +81,11 @@ def _from_start(
         if last or (turn > 0 and _as_before(share, partition)):
             break
         stretch = _stretch(data, found) if turn == 0 and thin else 1.0
-        sites = found.refined(data, stretch)
+        sites = found.refined(data, stretch, effort.pace)
         users, ahead, spread = expand(data, sites), ahead.stretched(stretch), stretch**2 * spread
         terms = users.at(ahead.within)
         partition = _merge(terms, ahead, _partition(share), effort.partners)
-        if turn == 0 and effort.starts > 1:
+        if turn == 0 and effort.fresh:
             fresh = _merge(terms, ahead, np.arange(len(users)), effort.partners)
             partition = max(partition, fresh, key=lambda each: _partition_evidence(terms, each, ahead))
     return replace(found, evidence=_total_evidence(users, terms, _partition(share), prior))
@@ -96,6 +98,8 @@ def _merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) 
     """Merge the two sets whose union gains most evidence, again and again; the best partition on the way."""
     m0, between = prior.m0, prior.between
     n = int(partition.max()) + 1
+    if len(users) > LIMITS.most_users:
+        return merge_crowd(users, prior, partition, partners)
     sums = users.summed(np.eye(n)[partition])
     score = set_evidence(sums, m0, between)
     near = _partners(users, sums, prior, partition, partners)
@@ -208,49 +212,69 @@ def _fits(
 
     Exact where a group may matter, for the likeliest few; −∞ where bounds show that it is out of the question.
     """
-    some_others = others > 1e-3
-    crowd = np.where(some_others, np.log(np.maximum(others, 1e-3)), -np.inf)
-    low, high = (bound + crowd for bound in _bounds(own, centres))
-    inside = share > MEMBER
-    low[inside], high[inside] = -np.inf, np.inf  # bounds hold for groups without the user
-    floor = np.maximum(low.max(axis=1, initial=-np.inf), alone) - LIMITS.clear
-    look = (high > floor[:, None]) & some_others
-    if look.shape[1] > contenders:
-        likely = np.argsort(-np.where(inside, np.inf, low), axis=1, kind="stable")[:, :contenders]
-        chosen = np.zeros_like(look)
-        np.put_along_axis(chosen, likely, True, axis=1)
-        look &= chosen | inside
-    who, where = np.nonzero(look)
+    K, d = centres.mean.shape
     bare = replace(centres.sums, level=np.zeros(len(centres.sums)))
-    full = set_evidence(bare, prior.m0, prior.between)
-    part = share[who, where]
-    with_, without = full[where], full[where]
-    for chosen, times, target in ((part > MEMBER, -part, without), (part < 1.0 - MEMBER, 1.0 - part, with_)):
-        k, u = where[chosen], who[chosen]
-        target[chosen] = joint_evidence(centres.sums, k, own, u, times[chosen], prior.m0, prior.between)
-    log = np.full(share.shape, -np.inf)
-    log[who, where] = with_ - without + own.level[who] + crowd[who, where]
+    full, log = set_evidence(bare, prior.m0, prior.between), np.full(share.shape, -np.inf)
+
+    def weigh(who: IntArray, where: IntArray, others: FloatArray) -> None:
+        part = share[who, where]
+        with_, without = full[where], full[where]
+        for chosen, times, target in ((part > MEMBER, -part, without), (part < 1.0 - MEMBER, 1.0 - part, with_)):
+            k, u = where[chosen], who[chosen]
+            target[chosen] = joint_evidence(centres.sums, k, own, u, times[chosen], prior.m0, prior.between)
+        log[who, where] = with_ - without + own.level[who] + others
+
+    for piece in pieces(len(own), d * max(d, K)):
+        some_others, inside = others[piece] > 1e-3, share[piece] > MEMBER
+        size = np.where(some_others, np.log(np.maximum(others[piece], 1e-3)), -np.inf)
+        who, where = np.nonzero(inside & some_others)
+        weigh(piece.start + who, where, size[who, where])  # bounds hold for groups without the user
+        image = _images(own[piece], centres)
+        low = np.where(inside, -np.inf, _least(own[piece], centres, image) + size)
+        look = some_others & ~inside
+        if K > contenders:
+            likely = np.argsort(-np.where(inside, np.inf, low), axis=1, kind="stable")[:, :contenders]
+            chosen = np.zeros_like(look)
+            np.put_along_axis(chosen, likely, True, axis=1)
+            look &= chosen
+        known = np.maximum(log[piece].max(axis=1, initial=-np.inf), low.max(axis=1, initial=-np.inf))
+        floor = np.maximum(known, alone[piece]) - LIMITS.clear
+        who, where = np.nonzero(look)
+        high = _most(own[piece], centres, image, who, where) + size[who, where]
+        who, where = who[high > floor[who]], where[high > floor[who]]
+        weigh(piece.start + who, where, size[who, where])
     return log
 
 
-def _bounds(own: Terms, centres: Centres) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds of evidence(group with user) − evidence(group), for users outside the group.
+# With the group's centre N(μ, S) and g = a − Aμ, evidence(group with user) − evidence(group), for users outside it, is
+# plug-in + gᵀ(S⁻¹ + A)⁻¹g/2 − log|I + SA|/2, where plug-in = level + aᵀμ − μᵀAμ/2; the second term is between 0 and
+# gᵀSg/2, the third between −tr(SA)/2 and 0.
 
-    With the group's centre N(μ, S) and g = a − Aμ it is plug-in + gᵀ(S⁻¹ + A)⁻¹g/2 − log|I + SA|/2, where
-    plug-in = level + aᵀμ − μᵀAμ/2; the second term is between 0 and gᵀSg/2, the third between −tr(SA)/2 and 0.
-    """
+
+def _images(own: Terms, centres: Centres) -> FloatArray:
+    """A_u μ_k, (U, d, K)."""
     n, (K, d) = len(own), centres.mean.shape
-    mean = centres.mean.astype(own.A.dtype)
-    image = (own.A.reshape(n * d, d) @ mean.T).reshape(n, d, K)  # A_u μ_k
-    linear = own.a @ centres.mean.T
-    quadratic = np.einsum("udk,kd->uk", image, mean, dtype=np.float64)
-    plug = own.level[:, None] + linear - 0.5 * quadratic
+    return (own.A.reshape(n * d, d) @ centres.mean.T.astype(own.A.dtype)).reshape(n, d, K)
+
+
+def _least(own: Terms, centres: Centres, image: FloatArray) -> FloatArray:
+    """What a user adds to a group's evidence at least, (U, K)."""
+    n, (K, d) = len(own), centres.mean.shape
     volume = (own.A.reshape(n, d * d) @ centres.doubt.reshape(K, d * d).T).astype(np.float64)
-    gain = np.empty((n, K))
-    for k in range(K):
-        g = own.a - image[:, :, k]
-        gain[:, k] = np.einsum("ud,ud->u", g @ centres.doubt[k], g)
-    return plug - 0.5 * volume, plug + 0.5 * gain
+    quadratic = np.einsum("udk,kd->uk", image, centres.mean.astype(image.dtype), dtype=np.float64)
+    return own.level[:, None] + own.a @ centres.mean.T - 0.5 * quadratic - 0.5 * volume
+
+
+def _most(own: Terms, centres: Centres, image: FloatArray, who: IntArray, where: IntArray) -> FloatArray:
+    """What user who[i] adds to the evidence of group where[i] at most."""
+    gain = np.empty(len(who))
+    mean = centres.mean[where]
+    g = own.a[who] - image[who, :, where]
+    for k in np.unique(where):
+        of = np.flatnonzero(where == k)
+        gain[of] = np.einsum("ud,ud->u", g[of] @ centres.doubt[k], g[of])
+    quadratic = np.einsum("ud,ud->u", image[who, :, where], mean, dtype=np.float64)
+    return own.level[who] + np.einsum("ud,ud->u", own.a[who], mean) - 0.5 * quadratic + 0.5 * gain
 
 
 # -- scales ------------------------------------------------------------------------------------------------------------
@@ -269,7 +293,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
     """
     for step in range(effort.steps):
         terms = users.at(prior.within) if step else terms
-        centres, apart = Centres.of(terms.summed(share), prior), Apart.of(users, share, prior)
+        centres, apart = Centres.of(summed(terms, share), prior), Apart.of(users, share, prior)
         scaling = Scaling.of(terms, share, centres, apart, prior)
         m0, covariance = _common_mean(centres, apart, prior)
         top = max(float(m0 @ m0 + np.trace(covariance)) / len(m0), LIMITS.least_variance)
@@ -284,7 +308,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
 
     def evidence(within: float) -> float:
         single = alone_in(share) @ users.evidences(prior.m0, within + prior.between)
-        return float(set_evidence(users.at(within).summed(share), prior.m0, prior.between).sum() + single)
+        return float(set_evidence(summed(users.at(within), share), prior.m0, prior.between).sum() + single)
 
     within = averaged(evidence, np.append(prior.within * NEAR, spread * WITHIN), effort.values)
     prior = prior._replace(within=within)
@@ -352,19 +376,21 @@ def _same_partition(one: IntArray, other: IntArray) -> bool:
 
 
 def _as_share(partition: IntArray) -> FloatArray:
-    share = np.eye(int(partition.max()) + 1)[partition]
-    return share[:, share.sum(axis=0) > 1]
+    sizes = np.bincount(partition)
+    column, together = np.cumsum(sizes > 1) - 1, np.flatnonzero(sizes[partition] > 1)
+    share = np.zeros((len(partition), int((sizes > 1).sum())))
+    share[together, column[partition[together]]] = 1.0
+    return share
 
 
 def _partition_evidence(users: Terms, partition: IntArray, prior: Prior) -> float:
-    belongs = np.eye(int(partition.max()) + 1)[partition]
-    return float(set_evidence(users.summed(belongs), prior.m0, prior.between).sum())
+    return float(set_evidence(summed_sets(users, partition), prior.m0, prior.between).sum())
 
 
 def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior: Prior) -> float:
     """Evidence with m_0 integrated out, and the prior of the partition."""
     share = _as_share(partition)
-    centres, apart = Centres.of(terms.summed(share), prior), Apart.of(users, share, prior)
+    centres, apart = Centres.of(summed(terms, share), prior), Apart.of(users, share, prior)
     m0, covariance = _common_mean(centres, apart, prior)
     value = float(set_evidence(centres.sums, m0, prior.between).sum())
     value += float(apart.weight @ (apart.terms.level + apart.terms.explained(m0[None])[:, 0]))
@@ -414,7 +440,7 @@ def settle(known: Mixture, who: IntArray, data: Signed) -> Mixture:
 def _with_sets_of_loners(users: Quadratics, share: FloatArray, prior: Prior) -> FloatArray:
     """Groups of which those who taught the prior had too few members to see: sought among those left alone."""
     alone = np.flatnonzero(alone_in(share) > 0.5)
-    alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), LIMITS.most_users)).astype(int)]
+    alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), LIMITS.most_crowd)).astype(int)]
     if len(alone) < 2:
         return share
     new = _as_share(_merge(users.some(alone).at(prior.within), prior, np.arange(len(alone))))
