@@ -171,7 +171,7 @@ def _assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contende
     Those who are sure of their place in one round are not asked again.
     """
     alone = crowd.users.evidences(prior.m0, prior.alone)
-    asked = np.ones(len(share), dtype=bool)
+    asked, many = np.ones(len(share), dtype=bool), len(share) > LIMITS.most_users
     for turn in range(rounds):
         share = share[:, share.sum(axis=0) > NOBODY]
         if share.shape[1] == 0:
@@ -182,9 +182,10 @@ def _assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contende
             mine = own if len(some) == len(own) else own[some - piece.start]
             fits = _fits(mine, share[some], centres, others[some], prior, alone[some], contenders)
             new[some] = _chances(fits, alone[some])
-        change = float(np.abs(new - share).max())
+        moved = np.abs(new - share)
+        change = float(moved.mean(axis=0).sum() if many else moved.max())
         share = new if turn < 4 else (new + share) / 2.0  # damped, should two partitions alternate
-        asked = np.maximum(new.max(axis=1), alone_in(new)) < 1.0 - LIMITS.unlikely
+        asked = np.maximum(new.max(axis=1), alone_in(new)) < (LIMITS.sure if many else 1.0 - LIMITS.unlikely)
         if change < 1e-3 or not asked.any():
             break
     return share[:, share.sum(axis=0) > NOBODY]

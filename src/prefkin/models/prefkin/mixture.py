@@ -454,7 +454,7 @@ def _ratio(squares: float, known: float) -> float:
 def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, float]:
     """Squares of what draws users from their centres, Σ‖a − Am‖², and parameters behind it, Σ tr A − tr(A doubt A)."""
     d, known = len(centres.mean.T), float(share.sum(axis=1) @ np.einsum("uii->u", terms.A, dtype=np.float64))
-    if d <= STACKED_UP_TO and share.size * d > LIMITS.at_once:
+    if d <= STACKED_UP_TO and share.size > LIMITS.dense:
         squares, (who, where) = 0.0, np.nonzero(share)
         for piece in pieces(len(who), d * d):
             u, k = who[piece], where[piece]

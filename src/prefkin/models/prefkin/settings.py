@@ -131,4 +131,4 @@ def searching(data: Signed) -> Effort:
     effort = affordable(data)
     if len(data) <= LIMITS.most_users:
         return effort
-    return replace(effort, starts=1, rounds=3, passes=1, steps=2, pace=0.5, fresh=False)
+    return replace(effort, starts=1, rounds=3, passes=1, moves=3, steps=2, contenders=6, pace=0.5, fresh=False)
