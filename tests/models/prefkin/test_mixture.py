@@ -11,7 +11,7 @@ from prefkin.execution.executor import threads
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, expand
 from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import _assign, _images, _least, _merge, _most, _stretch, find_groups, place, settle
+from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place, settle
 from prefkin.models.prefkin.mixture import (
     Apart,
     Centres,
@@ -348,8 +348,7 @@ def test_bounds_hold(seed, within, between):
     block = own[0] + own[1]
     block = Terms(block.A[None], block.a[None], block.level[None])
     centres = Centres.of(block, prior)
-    image, everybody = _images(own, centres), np.arange(3)
-    low, high = _least(own, centres, image), _most(own, centres, image, everybody, np.zeros(3, dtype=int))
+    low, high = _least(own, centres), _most(own, centres, np.arange(3), np.zeros(3, dtype=int))
     joined = Terms(block.A[0] + own.A[2], block.a[0] + own.a[2], block.level[0] + own.level[2])
     gained = set_evidence(joined, prior.m0, between) - set_evidence(block, prior.m0, between)[0]
     assert low[2, 0] - 1e-9 <= gained <= high[2] + 1e-9

@@ -16,7 +16,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
-from prefkin.models.prefkin.crowd import merge_crowd, summed_sets
+from prefkin.models.prefkin.crowd import Seating, crowd_prior, merge_crowd, summed_sets
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
 from prefkin.models.prefkin.mixture import (
     Apart,
@@ -40,6 +40,8 @@ __all__ = ["find_groups", "place", "settle"]
 STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # likewise, where little is known of it
 VERY_THIN = 0.75  # comparisons per user and feature below which groups start out far too weak
+USUAL = (1.5, 5.0, np.inf)  # members of a group, as merging a crowd expects them: clear unions first
+FEW = 1e-3  # others in a group from which it may be joined
 NOBODY = 1e-2  # members below which a group is dropped
 MEMBER = 1e-9  # share from which somebody's answers are taken out of a group
 
@@ -72,6 +74,8 @@ def _from_start(
     thin, ahead = len(data.X) < VERY_THIN * len(data) * data.dim, prior
     for turn in range(effort.rounds):
         share, last = _as_share(partition), turn == effort.rounds - 1
+        if len(data) > LIMITS.most_users:
+            ahead = ahead._replace(lonely=Seating.of(np.bincount(partition)).alone)
         for again in range(effort.passes):
             terms = users.at(ahead.within) if again else terms
             prior, ahead, terms = _scales(users, terms, share, ahead, spread, effort)
@@ -99,7 +103,7 @@ def _merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) 
     m0, between = prior.m0, prior.between
     n = int(partition.max()) + 1
     if len(users) > LIMITS.most_users:
-        return merge_crowd(users, prior, partition, partners)
+        return _merge_many(users, prior, partition, partners)
     sums = users.summed(np.eye(n)[partition])
     score = set_evidence(sums, m0, between)
     near = _partners(users, sums, prior, partition, partners)
@@ -128,6 +132,17 @@ def _merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) 
         if total > best[0]:
             best = (total, partition.copy())
     return np.unique(best[1], return_inverse=True)[1]
+
+
+def _merge_many(users: Terms, prior: Prior, partition: IntArray, partners: int) -> IntArray:
+    """In a crowd: with the prior that its sets suggest, or from nobody together through several, clear unions first."""
+    sizes, tried = np.bincount(partition), list[tuple[float, IntArray]]()
+    if sizes.max() > 1:
+        return merge_crowd(users, prior, partition, Seating.of(sizes), partners)
+    for usual in USUAL:
+        partition = merge_crowd(users, prior, partition, Seating.of_groups_of(usual, len(users)), partners)
+        tried.append((_partition_evidence(users, partition, prior) + crowd_prior(np.bincount(partition)), partition))
+    return max(tried, key=lambda each: each[0])[1]
 
 
 def _partners(users: Terms, sums: Terms, prior: Prior, partition: IntArray, partners: int) -> BoolArray:
@@ -170,23 +185,25 @@ def _assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contende
 
     Those who are sure of their place in one round are not asked again.
     """
-    alone = crowd.users.evidences(prior.m0, prior.alone)
-    asked, many = np.ones(len(share), dtype=bool), len(share) > LIMITS.most_users
+    alone = crowd.users.evidences(prior.m0, prior.alone) + prior.lonely
+    asked, many = np.arange(len(share)), len(share) > LIMITS.most_users
     for turn in range(rounds):
         share = share[:, share.sum(axis=0) > NOBODY]
         if share.shape[1] == 0:
             break
-        centres, others, new = Centres.of(crowd.summed(share), prior), share.sum(axis=0) - share, share.copy()
+        centres, sizes = Centres.of(crowd.summed(share), prior), share.sum(axis=0)
+        old, new = share[asked], np.empty((len(asked), len(sizes)))
         for piece, own in crowd:
-            some = piece.start + np.flatnonzero(asked[piece])
-            mine = own if len(some) == len(own) else own[some - piece.start]
-            fits = _fits(mine, share[some], centres, others[some], prior, alone[some], contenders)
-            new[some] = _chances(fits, alone[some])
-        moved = np.abs(new - share)
-        change = float(moved.mean(axis=0).sum() if many else moved.max())
-        share = new if turn < 4 else (new + share) / 2.0  # damped, should two partitions alternate
-        asked = np.maximum(new.max(axis=1), alone_in(new)) < (LIMITS.sure if many else 1.0 - LIMITS.unlikely)
-        if change < 1e-3 or not asked.any():
+            some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
+            mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
+            fits = _fits(mine, old[some], centres, sizes, prior, alone[asked[some]], contenders)
+            new[some] = _chances(fits, alone[asked[some]])
+        moved = np.abs(new - old)
+        change = float(moved.sum()) / len(share) if many else float(moved.max(initial=0.0))
+        share[asked] = new if turn < 4 else (new + old) / 2.0  # damped, should two partitions alternate
+        unsure = np.maximum(new.max(axis=1), alone_in(new)) < (LIMITS.sure if many else 1.0 - LIMITS.unlikely)
+        asked = asked[unsure]
+        if change < 1e-3 or not len(asked):
             break
     return share[:, share.sum(axis=0) > NOBODY]
 
@@ -204,7 +221,7 @@ def _fits(
     own: Terms,
     share: FloatArray,
     centres: Centres,
-    others: FloatArray,
+    sizes: FloatArray,
     prior: Prior,
     alone: FloatArray,
     contenders: int,
@@ -217,33 +234,31 @@ def _fits(
     bare = replace(centres.sums, level=np.zeros(len(centres.sums)))
     full, log = set_evidence(bare, prior.m0, prior.between), np.full(share.shape, -np.inf)
 
-    def weigh(who: IntArray, where: IntArray, others: FloatArray) -> None:
+    def weigh(who: IntArray, where: IntArray) -> None:
         part = share[who, where]
         with_, without = full[where], full[where]
         for chosen, times, target in ((part > MEMBER, -part, without), (part < 1.0 - MEMBER, 1.0 - part, with_)):
             k, u = where[chosen], who[chosen]
             target[chosen] = joint_evidence(centres.sums, k, own, u, times[chosen], prior.m0, prior.between)
-        log[who, where] = with_ - without + own.level[who] + others
+        log[who, where] = with_ - without + own.level[who] + np.log(sizes[where] - part)
 
+    inside = share > MEMBER
+    weigh(*np.nonzero(inside & (sizes - share > FEW)))  # bounds hold for groups without the user
+    crowded = np.log(sizes, out=np.full(K, -np.inf), where=sizes > FEW)
     for piece in pieces(len(own), d * max(d, K)):
-        some_others, inside = others[piece] > 1e-3, share[piece] > MEMBER
-        size = np.where(some_others, np.log(np.maximum(others[piece], 1e-3)), -np.inf)
-        who, where = np.nonzero(inside & some_others)
-        weigh(piece.start + who, where, size[who, where])  # bounds hold for groups without the user
-        image = _images(own[piece], centres)
-        low = np.where(inside, -np.inf, _least(own[piece], centres, image) + size)
-        look = some_others & ~inside
+        low = _least(own[piece], centres) + crowded
+        low[inside[piece]] = -np.inf
+        look = low > -np.inf
         if K > contenders:
-            likely = np.argsort(-np.where(inside, np.inf, low), axis=1, kind="stable")[:, :contenders]
+            likely = np.argsort(-np.where(inside[piece], np.inf, low), axis=1, kind="stable")[:, :contenders]
             chosen = np.zeros_like(look)
             np.put_along_axis(chosen, likely, True, axis=1)
             look &= chosen
         known = np.maximum(log[piece].max(axis=1, initial=-np.inf), low.max(axis=1, initial=-np.inf))
         floor = np.maximum(known, alone[piece]) - LIMITS.clear
         who, where = np.nonzero(look)
-        high = _most(own[piece], centres, image, who, where) + size[who, where]
-        who, where = who[high > floor[who]], where[high > floor[who]]
-        weigh(piece.start + who, where, size[who, where])
+        possible = _most(own[piece], centres, who, where) + crowded[where] > floor[who]
+        weigh(piece.start + who[possible], where[possible])
     return log
 
 
@@ -252,30 +267,24 @@ def _fits(
 # gᵀSg/2, the third between −tr(SA)/2 and 0.
 
 
-def _images(own: Terms, centres: Centres) -> FloatArray:
-    """A_u μ_k, (U, d, K)."""
-    n, (K, d) = len(own), centres.mean.shape
-    return (own.A.reshape(n * d, d) @ centres.mean.T.astype(own.A.dtype)).reshape(n, d, K)
-
-
-def _least(own: Terms, centres: Centres, image: FloatArray) -> FloatArray:
+def _least(own: Terms, centres: Centres) -> FloatArray:
     """What a user adds to a group's evidence at least, (U, K)."""
-    n, (K, d) = len(own), centres.mean.shape
-    volume = (own.A.reshape(n, d * d) @ centres.doubt.reshape(K, d * d).T).astype(np.float64)
-    quadratic = np.einsum("udk,kd->uk", image, centres.mean.astype(image.dtype), dtype=np.float64)
-    return own.level[:, None] + own.a @ centres.mean.T - 0.5 * quadratic - 0.5 * volume
+    (K, d), kind = centres.mean.shape, own.A.dtype
+    outer = (centres.mean[:, :, None] * centres.mean[:, None, :] + centres.doubt).reshape(K, d * d).astype(kind)
+    return own.level[:, None] + own.a @ centres.mean.T - 0.5 * (own.A.reshape(-1, d * d) @ outer.T)
 
 
-def _most(own: Terms, centres: Centres, image: FloatArray, who: IntArray, where: IntArray) -> FloatArray:
+def _most(own: Terms, centres: Centres, who: IntArray, where: IntArray) -> FloatArray:
     """What user who[i] adds to the evidence of group where[i] at most."""
-    gain = np.empty(len(who))
-    mean = centres.mean[where]
-    g = own.a[who] - image[who, :, where]
-    for k in np.unique(where):
-        of = np.flatnonzero(where == k)
-        gain[of] = np.einsum("ud,ud->u", g[of] @ centres.doubt[k], g[of])
-    quadratic = np.einsum("ud,ud->u", image[who, :, where], mean, dtype=np.float64)
-    return own.level[who] + np.einsum("ud,ud->u", own.a[who], mean) - 0.5 * quadratic + 0.5 * gain
+    found, d = np.empty(len(who)), centres.mean.shape[1]
+    for piece in pieces(len(who), d * d):
+        u, k = who[piece], where[piece]
+        mean = centres.mean[k]
+        image = own[u].images(mean)
+        g = own.a[u] - image
+        gain = np.einsum("ud,ud->u", np.matmul(g[:, None, :], centres.doubt[k])[:, 0], g)
+        found[piece] = own.level[u] + np.einsum("ud,ud->u", own.a[u] - 0.5 * image, mean) + 0.5 * gain
+    return found
 
 
 # -- scales ------------------------------------------------------------------------------------------------------------
@@ -396,7 +405,7 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
     value = float(set_evidence(centres.sums, m0, prior.between).sum())
     value += float(apart.weight @ (apart.terms.level + apart.terms.explained(m0[None])[:, 0]))
     value -= 0.5 * float(m0 @ m0) / prior.top + 0.5 * len(m0) * float(np.log(prior.top))
-    return value + 0.5 * float(np.linalg.slogdet(covariance)[1]) + partition_prior(np.bincount(partition))
+    return value + 0.5 * float(np.linalg.slogdet(covariance)[1]) + (partition_prior if len(users) <= LIMITS.most_users else crowd_prior)(np.bincount(partition))
 
 
 # -- everybody else ----------------------------------------------------------------------------------------------------
@@ -405,13 +414,13 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
 @in_one_order
 def place(known: Mixture, data: Signed, rounds: int = 8) -> Mixture:
     """New users among known groups: those groups, and everybody in them, stay as they are."""
-    sizes = np.broadcast_to(known.share.sum(axis=0), (len(data), known.share.shape[1]))
-    nowhere, prior, contenders = np.zeros(sizes.shape), known.prior, affordable(data).contenders
+    sizes, prior, contenders = known.share.sum(axis=0), known.prior, affordable(data).contenders
+    nowhere = np.zeros((len(data), len(sizes)))
     sites = Sites.start(data.weights, (prior.alone + float(np.mean(prior.m0**2))) * data.sizes)
     for turn in range(rounds):
         users = expand(data, sites)
         terms = users.at(prior.within)
-        alone = np.full(len(users), -np.inf) if known.by_degrees else users.evidences(prior.m0, prior.alone)
+        alone = np.full(len(users), -np.inf) if known.by_degrees else users.evidences(prior.m0, prior.alone) + prior.lonely
         share = _chances(_fits(terms, nowhere, known.centres, sizes, prior, alone, contenders), alone)
         found = solved(users, sites, share, prior, terms=terms, centres=known.centres)
         if turn < rounds - 1:

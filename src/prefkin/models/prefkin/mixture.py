@@ -54,6 +54,7 @@ class Prior(NamedTuple):
     within: float  # τ²
     between: float  # ρ²
     top: float  # σ²
+    lonely: float = 0.0  # log weight of standing alone, where joining a group of n others weighs log n
 
     @property
     def alone(self) -> float:
@@ -62,7 +63,8 @@ class Prior(NamedTuple):
 
     def stretched(self, factor: float) -> Prior:
         """Of preferences so many times as strong."""
-        return Prior(factor * self.m0, factor**2 * self.within, factor**2 * self.between, self.top)
+        m0, within, between = factor * self.m0, factor**2 * self.within, factor**2 * self.between
+        return self._replace(m0=m0, within=within, between=between)
 
 
 # -- evidence of sets --------------------------------------------------------------------------------------------------
