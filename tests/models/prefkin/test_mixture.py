@@ -11,7 +11,7 @@ from prefkin.execution.executor import threads
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, expand
 from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import _assign, _bounds, _merge, _stretch, find_groups, place, settle
+from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place, settle
 from prefkin.models.prefkin.mixture import (
     Apart,
     Centres,
@@ -347,10 +347,11 @@ def test_bounds_hold(seed, within, between):
     own = users.at(within)
     block = own[0] + own[1]
     block = Terms(block.A[None], block.a[None], block.level[None])
-    low, high = _bounds(own, Centres.of(block, prior))
+    centres = Centres.of(block, prior)
+    low, high = _least(own, centres), _most(own, centres, np.arange(3), np.zeros(3, dtype=int))
     joined = Terms(block.A[0] + own.A[2], block.a[0] + own.a[2], block.level[0] + own.level[2])
     gained = set_evidence(joined, prior.m0, between) - set_evidence(block, prior.m0, between)[0]
-    assert low[2, 0] - 1e-9 <= gained <= high[2, 0] + 1e-9
+    assert low[2, 0] - 1e-9 <= gained <= high[2] + 1e-9
 
 
 def people(rng, n_users, n_groups=3, n=60, d=4):

@@ -37,6 +37,7 @@ from prefkin.inference.quadratics import expand
 from prefkin.models.base import PreferenceModel, generator, on_its_threads, refuse_other_candidates
 from prefkin.models.files import write_model_file
 from prefkin.models.prefkin.calibrate import Fit, Fitted, Verdict, fitted_in, judge, with_scales
+from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups, place, settle
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Mixture, Prior, finished, solved
@@ -45,6 +46,8 @@ from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
+
+ROUNDS_OF_A_CROWD = 3  # of everybody's sites and scales, from the scales of some
 
 
 class PrefKin(PreferenceModel):
@@ -113,14 +116,14 @@ class PrefKin(PreferenceModel):
         return self
 
     def _learn(self, rows: UserRows) -> None:
-        many, sample = self._samples(rows)
+        many, crowd = self._sample(rows, self._affordable(rows)), self._sample(rows, LIMITS.most_crowd)
         fit, verdict = self._in_a_metric(rows if len(many) == len(rows) else only(rows, many))
-        fit = fit if len(sample) == len(many) else fit.of(np.searchsorted(many, sample))
-        found = _search(fit)
+        company = None if np.array_equal(crowd, many) else only(rows, crowd)
+        found = _search(fit, company)
         if found.grouped and verdict.kind != "isotropic" and self.metric == "auto":
             # people in groups differ where the groups do, which looks like features that matter more: evidence decides,
             # at half a unit for each free number of the metric
-            alike = _search(fitted_in(only(rows, sample), "isotropic"), found.groups)
+            alike = _search(fitted_in(only(rows, many), "isotropic"), company, found.groups)
             free = free_numbers(verdict.kind, rows.dim)
             if alike.grouped and alike.groups.evidence + free / 2.0 > found.groups.evidence:
                 found = alike
@@ -129,11 +132,13 @@ class PrefKin(PreferenceModel):
         if not found.grouped and verdict.scales is not None:
             chosen, wide = with_scales(found.fit, *verdict.scales), degrees
         self.structure_ = _structure(chosen, degrees, found.grouped)
-        self.evidence_ = {"by degrees": degrees.evidence, "groups": found.groups.evidence if len(rows) > 1 else -np.inf}
-        if len(sample) < len(rows):
+        evidence = found.groups.evidence if len(rows) > 1 else -np.inf
+        self.evidence_ = {"by degrees": found.everybody.evidence, "groups": evidence}
+        known = crowd if found.grouped else many
+        if len(known) < len(rows):
             data = metric.signed(rows)
-            wide = None if wide is None else settle(wide, sample, data)
-            chosen = settle(chosen, sample, data)
+            wide = None if wide is None else settle(wide, known, data)
+            chosen = settle(chosen, known, data)
         for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
             self.__dict__.pop(computed_when_asked_for, None)
         self._users, self.users_ = rows, rows.labels
@@ -158,22 +163,21 @@ class PrefKin(PreferenceModel):
 
     # -- choices -----------------------------------------------------------------------------------------------------
 
-    def _samples(self, rows: UserRows) -> tuple[IntArray, IntArray]:
-        """Users from whom the metric is learnt, and some of them from whom groups are: everybody, or a spread.
+    def _sample(self, rows: UserRows, most: int) -> IntArray:
+        """So many users: everybody, or some spread by what they answered, not by their place."""
+        most = min(most, max(LIMITS.most_numbers // rows.dim**2, 2))
+        if len(rows) <= most:
+            return np.arange(len(rows))
+        order = by_content(rows)
+        if self.random_state is None:
+            return np.sort(order[np.linspace(0, len(rows) - 1, most).astype(int)])
+        return np.sort(generator(self.random_state).permutation(order)[:most])
 
-        Spread by what they answered, not by their place.
-        """
-        room, order = max(LIMITS.most_numbers // rows.dim**2, 2), by_content(rows)
-        if self.random_state is not None:
-            order = generator(self.random_state).permutation(order)
+    @staticmethod
+    def _affordable(rows: UserRows) -> int:
+        """Users from whom the metric is learnt."""
         person = (3.0 * len(rows.rows.y) / len(rows) + 2.0 * rows.dim) * rows.dim**2
-        many = max(min(LIMITS.most_users, room), int(min(METRIC.effort / person, room, len(rows))))
-        some = []
-        for most in (many, min(LIMITS.most_users, room)):
-            spread = np.linspace(0, len(order) - 1, min(most, len(order))).astype(int)
-            order = order[spread] if self.random_state is None else order[:most]
-            some.append(np.sort(order))
-        return some[0], some[1]
+        return max(LIMITS.most_users, int(METRIC.effort / person))
 
     def _check_parameters(self) -> None:
         if self.metric not in (*KINDS, "auto"):
@@ -515,9 +519,10 @@ class PrefKin(PreferenceModel):
 
 
 class _Search(NamedTuple):
-    """What was learnt from some users in one metric."""
+    """What was learnt in one metric."""
 
-    fit: Fit
+    fit: Fit  # of those from whom the metric is learnt
+    everybody: Mixture  # by degrees, too: those among whom groups were sought
     groups: Mixture
 
     @property
@@ -525,11 +530,16 @@ class _Search(NamedTuple):
         """Do the answers speak for groups?"""
         if len(self.groups) == 1 or self.groups.share.shape[1] == 0:
             return False
-        return self.groups.evidence > self.fit.degrees.evidence + TRUST.clearly
+        return self.groups.evidence > self.everybody.evidence + TRUST.clearly
 
 
-def _search(fit: Fit, like: Mixture | None = None) -> _Search:
-    return _Search(fit, find_groups(fit.data, fit.degrees, like) if len(fit.data) > 1 else fit.degrees)
+def _search(fit: Fit, company: UserRows | None, like: Mixture | None = None) -> _Search:
+    """Groups among the `company`, or those from whom the metric was learnt."""
+    data, everybody = fit.data, fit.degrees
+    if company is not None:
+        data = fit.metric.signed(company)
+        everybody = fit_degrees(data, ROUNDS_OF_A_CROWD, everybody.prior)
+    return _Search(fit, everybody, find_groups(data, everybody, like) if len(data) > 1 else everybody)
 
 
 def _explained(one: Mixture) -> float:

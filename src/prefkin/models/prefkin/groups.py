@@ -16,6 +16,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
+from prefkin.models.prefkin.crowd import Seating, crowd_prior, merge_crowd, summed_sets
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
 from prefkin.models.prefkin.mixture import (
     Apart,
@@ -30,14 +31,17 @@ from prefkin.models.prefkin.mixture import (
     pieces,
     set_evidence,
     solved,
+    summed,
 )
-from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, affordable
+from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, affordable, searching
 
 __all__ = ["find_groups", "place", "settle"]
 
 STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # likewise, where little is known of it
 VERY_THIN = 0.75  # comparisons per user and feature below which groups start out far too weak
+USUAL = (1.5, 5.0, np.inf)  # members of a group, as merging a crowd expects them: clear unions first
+FEW = 1e-3  # others in a group from which it may be joined
 NOBODY = 1e-2  # members below which a group is dropped
 MEMBER = 1e-9  # share from which somebody's answers are taken out of a group
 
@@ -49,7 +53,7 @@ def find_groups(data: Signed, degrees: Mixture, like: Mixture | None = None) -> 
     With `like`, groups of the same users found in other units of features, their partition is the only start. A start
     that leads at once to a partition that another one ended with is not followed.
     """
-    effort, spread, found = affordable(data), degrees.prior.within, list[Mixture]()
+    effort, spread, found = searching(data), degrees.prior.within, list[Mixture]()
     if like is None:
         starts = [(start, np.arange(len(data))) for start in STARTS[: effort.starts]]
     else:
@@ -70,6 +74,8 @@ def _from_start(
     thin, ahead = len(data.X) < VERY_THIN * len(data) * data.dim, prior
     for turn in range(effort.rounds):
         share, last = _as_share(partition), turn == effort.rounds - 1
+        if len(data) > LIMITS.most_users:
+            ahead = ahead._replace(lonely=Seating.of(np.bincount(partition)).alone)
         for again in range(effort.passes):
             terms = users.at(ahead.within) if again else terms
             prior, ahead, terms = _scales(users, terms, share, ahead, spread, effort)
@@ -79,11 +85,11 @@ def _from_start(
         if last or (turn > 0 and _as_before(share, partition)):
             break
         stretch = _stretch(data, found) if turn == 0 and thin else 1.0
-        sites = found.refined(data, stretch)
+        sites = found.refined(data, stretch, effort.pace)
         users, ahead, spread = expand(data, sites), ahead.stretched(stretch), stretch**2 * spread
         terms = users.at(ahead.within)
         partition = _merge(terms, ahead, _partition(share), effort.partners)
-        if turn == 0 and effort.starts > 1:
+        if turn == 0 and effort.fresh:
             fresh = _merge(terms, ahead, np.arange(len(users)), effort.partners)
             partition = max(partition, fresh, key=lambda each: _partition_evidence(terms, each, ahead))
     return replace(found, evidence=_total_evidence(users, terms, _partition(share), prior))
@@ -96,6 +102,8 @@ def _merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) 
     """Merge the two sets whose union gains most evidence, again and again; the best partition on the way."""
     m0, between = prior.m0, prior.between
     n = int(partition.max()) + 1
+    if len(users) > LIMITS.most_users:
+        return _merge_many(users, prior, partition, partners)
     sums = users.summed(np.eye(n)[partition])
     score = set_evidence(sums, m0, between)
     near = _partners(users, sums, prior, partition, partners)
@@ -124,6 +132,17 @@ def _merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) 
         if total > best[0]:
             best = (total, partition.copy())
     return np.unique(best[1], return_inverse=True)[1]
+
+
+def _merge_many(users: Terms, prior: Prior, partition: IntArray, partners: int) -> IntArray:
+    """In a crowd: with the prior that its sets suggest, or from nobody together through several, clear unions first."""
+    sizes, tried = np.bincount(partition), list[tuple[float, IntArray]]()
+    if sizes.max() > 1:
+        return merge_crowd(users, prior, partition, Seating.of(sizes), partners)
+    for usual in USUAL:
+        partition = merge_crowd(users, prior, partition, Seating.of_groups_of(usual, len(users)), partners)
+        tried.append((_partition_evidence(users, partition, prior) + crowd_prior(np.bincount(partition)), partition))
+    return max(tried, key=lambda each: each[0])[1]
 
 
 def _partners(users: Terms, sums: Terms, prior: Prior, partition: IntArray, partners: int) -> BoolArray:
@@ -166,22 +185,25 @@ def _assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contende
 
     Those who are sure of their place in one round are not asked again.
     """
-    alone = crowd.users.evidences(prior.m0, prior.alone)
-    asked = np.ones(len(share), dtype=bool)
+    alone = crowd.users.evidences(prior.m0, prior.alone) + prior.lonely
+    asked, many = np.arange(len(share)), len(share) > LIMITS.most_users
     for turn in range(rounds):
         share = share[:, share.sum(axis=0) > NOBODY]
         if share.shape[1] == 0:
             break
-        centres, others, new = Centres.of(crowd.summed(share), prior), share.sum(axis=0) - share, share.copy()
+        centres, sizes = Centres.of(crowd.summed(share), prior), share.sum(axis=0)
+        old, new = share[asked], np.empty((len(asked), len(sizes)))
         for piece, own in crowd:
-            some = piece.start + np.flatnonzero(asked[piece])
-            mine = own if len(some) == len(own) else own[some - piece.start]
-            fits = _fits(mine, share[some], centres, others[some], prior, alone[some], contenders)
-            new[some] = _chances(fits, alone[some])
-        change = float(np.abs(new - share).max())
-        share = new if turn < 4 else (new + share) / 2.0  # damped, should two partitions alternate
-        asked = np.maximum(new.max(axis=1), alone_in(new)) < 1.0 - LIMITS.unlikely
-        if change < 1e-3 or not asked.any():
+            some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
+            mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
+            fits = _fits(mine, old[some], centres, sizes, prior, alone[asked[some]], contenders)
+            new[some] = _chances(fits, alone[asked[some]])
+        moved = np.abs(new - old)
+        change = float(moved.sum()) / len(share) if many else float(moved.max(initial=0.0))
+        share[asked] = new if turn < 4 else (new + old) / 2.0  # damped, should two partitions alternate
+        unsure = np.maximum(new.max(axis=1), alone_in(new)) < (LIMITS.sure if many else 1.0 - LIMITS.unlikely)
+        asked = asked[unsure]
+        if change < 1e-3 or not len(asked):
             break
     return share[:, share.sum(axis=0) > NOBODY]
 
@@ -199,7 +221,7 @@ def _fits(
     own: Terms,
     share: FloatArray,
     centres: Centres,
-    others: FloatArray,
+    sizes: FloatArray,
     prior: Prior,
     alone: FloatArray,
     contenders: int,
@@ -208,49 +230,61 @@ def _fits(
 
     Exact where a group may matter, for the likeliest few; −∞ where bounds show that it is out of the question.
     """
-    some_others = others > 1e-3
-    crowd = np.where(some_others, np.log(np.maximum(others, 1e-3)), -np.inf)
-    low, high = (bound + crowd for bound in _bounds(own, centres))
-    inside = share > MEMBER
-    low[inside], high[inside] = -np.inf, np.inf  # bounds hold for groups without the user
-    floor = np.maximum(low.max(axis=1, initial=-np.inf), alone) - LIMITS.clear
-    look = (high > floor[:, None]) & some_others
-    if look.shape[1] > contenders:
-        likely = np.argsort(-np.where(inside, np.inf, low), axis=1, kind="stable")[:, :contenders]
-        chosen = np.zeros_like(look)
-        np.put_along_axis(chosen, likely, True, axis=1)
-        look &= chosen | inside
-    who, where = np.nonzero(look)
+    K, d = centres.mean.shape
     bare = replace(centres.sums, level=np.zeros(len(centres.sums)))
-    full = set_evidence(bare, prior.m0, prior.between)
-    part = share[who, where]
-    with_, without = full[where], full[where]
-    for chosen, times, target in ((part > MEMBER, -part, without), (part < 1.0 - MEMBER, 1.0 - part, with_)):
-        k, u = where[chosen], who[chosen]
-        target[chosen] = joint_evidence(centres.sums, k, own, u, times[chosen], prior.m0, prior.between)
-    log = np.full(share.shape, -np.inf)
-    log[who, where] = with_ - without + own.level[who] + crowd[who, where]
+    full, log = set_evidence(bare, prior.m0, prior.between), np.full(share.shape, -np.inf)
+
+    def weigh(who: IntArray, where: IntArray) -> None:
+        part = share[who, where]
+        with_, without = full[where], full[where]
+        for chosen, times, target in ((part > MEMBER, -part, without), (part < 1.0 - MEMBER, 1.0 - part, with_)):
+            k, u = where[chosen], who[chosen]
+            target[chosen] = joint_evidence(centres.sums, k, own, u, times[chosen], prior.m0, prior.between)
+        log[who, where] = with_ - without + own.level[who] + np.log(sizes[where] - part)
+
+    inside = share > MEMBER
+    weigh(*np.nonzero(inside & (sizes - share > FEW)))  # bounds hold for groups without the user
+    crowded = np.log(sizes, out=np.full(K, -np.inf), where=sizes > FEW)
+    for piece in pieces(len(own), d * max(d, K)):
+        low = _least(own[piece], centres) + crowded
+        low[inside[piece]] = -np.inf
+        look = low > -np.inf
+        if K > contenders:
+            likely = np.argsort(-np.where(inside[piece], np.inf, low), axis=1, kind="stable")[:, :contenders]
+            chosen = np.zeros_like(look)
+            np.put_along_axis(chosen, likely, True, axis=1)
+            look &= chosen
+        known = np.maximum(log[piece].max(axis=1, initial=-np.inf), low.max(axis=1, initial=-np.inf))
+        floor = np.maximum(known, alone[piece]) - LIMITS.clear
+        who, where = np.nonzero(look)
+        possible = _most(own[piece], centres, who, where) + crowded[where] > floor[who]
+        weigh(piece.start + who[possible], where[possible])
     return log
 
 
-def _bounds(own: Terms, centres: Centres) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds of evidence(group with user) − evidence(group), for users outside the group.
+# With the group's centre N(μ, S) and g = a − Aμ, evidence(group with user) − evidence(group), for users outside it, is
+# plug-in + gᵀ(S⁻¹ + A)⁻¹g/2 − log|I + SA|/2, where plug-in = level + aᵀμ − μᵀAμ/2; the second term is between 0 and
+# gᵀSg/2, the third between −tr(SA)/2 and 0.
 
-    With the group's centre N(μ, S) and g = a − Aμ it is plug-in + gᵀ(S⁻¹ + A)⁻¹g/2 − log|I + SA|/2, where
-    plug-in = level + aᵀμ − μᵀAμ/2; the second term is between 0 and gᵀSg/2, the third between −tr(SA)/2 and 0.
-    """
-    n, (K, d) = len(own), centres.mean.shape
-    mean = centres.mean.astype(own.A.dtype)
-    image = (own.A.reshape(n * d, d) @ mean.T).reshape(n, d, K)  # A_u μ_k
-    linear = own.a @ centres.mean.T
-    quadratic = np.einsum("udk,kd->uk", image, mean, dtype=np.float64)
-    plug = own.level[:, None] + linear - 0.5 * quadratic
-    volume = (own.A.reshape(n, d * d) @ centres.doubt.reshape(K, d * d).T).astype(np.float64)
-    gain = np.empty((n, K))
-    for k in range(K):
-        g = own.a - image[:, :, k]
-        gain[:, k] = np.einsum("ud,ud->u", g @ centres.doubt[k], g)
-    return plug - 0.5 * volume, plug + 0.5 * gain
+
+def _least(own: Terms, centres: Centres) -> FloatArray:
+    """What a user adds to a group's evidence at least, (U, K)."""
+    (K, d), kind = centres.mean.shape, own.A.dtype
+    outer = (centres.mean[:, :, None] * centres.mean[:, None, :] + centres.doubt).reshape(K, d * d).astype(kind)
+    return own.level[:, None] + own.a @ centres.mean.T - 0.5 * (own.A.reshape(-1, d * d) @ outer.T)
+
+
+def _most(own: Terms, centres: Centres, who: IntArray, where: IntArray) -> FloatArray:
+    """What user who[i] adds to the evidence of group where[i] at most."""
+    found, d = np.empty(len(who)), centres.mean.shape[1]
+    for piece in pieces(len(who), d * d):
+        u, k = who[piece], where[piece]
+        mean = centres.mean[k]
+        image = own[u].images(mean)
+        g = own.a[u] - image
+        gain = np.einsum("ud,ud->u", np.matmul(g[:, None, :], centres.doubt[k])[:, 0], g)
+        found[piece] = own.level[u] + np.einsum("ud,ud->u", own.a[u] - 0.5 * image, mean) + 0.5 * gain
+    return found
 
 
 # -- scales ------------------------------------------------------------------------------------------------------------
@@ -269,7 +303,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
     """
     for step in range(effort.steps):
         terms = users.at(prior.within) if step else terms
-        centres, apart = Centres.of(terms.summed(share), prior), Apart.of(users, share, prior)
+        centres, apart = Centres.of(summed(terms, share), prior), Apart.of(users, share, prior)
         scaling = Scaling.of(terms, share, centres, apart, prior)
         m0, covariance = _common_mean(centres, apart, prior)
         top = max(float(m0 @ m0 + np.trace(covariance)) / len(m0), LIMITS.least_variance)
@@ -284,7 +318,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
 
     def evidence(within: float) -> float:
         single = alone_in(share) @ users.evidences(prior.m0, within + prior.between)
-        return float(set_evidence(users.at(within).summed(share), prior.m0, prior.between).sum() + single)
+        return float(set_evidence(summed(users.at(within), share), prior.m0, prior.between).sum() + single)
 
     within = averaged(evidence, np.append(prior.within * NEAR, spread * WITHIN), effort.values)
     prior = prior._replace(within=within)
@@ -352,24 +386,26 @@ def _same_partition(one: IntArray, other: IntArray) -> bool:
 
 
 def _as_share(partition: IntArray) -> FloatArray:
-    share = np.eye(int(partition.max()) + 1)[partition]
-    return share[:, share.sum(axis=0) > 1]
+    sizes = np.bincount(partition)
+    column, together = np.cumsum(sizes > 1) - 1, np.flatnonzero(sizes[partition] > 1)
+    share = np.zeros((len(partition), int((sizes > 1).sum())))
+    share[together, column[partition[together]]] = 1.0
+    return share
 
 
 def _partition_evidence(users: Terms, partition: IntArray, prior: Prior) -> float:
-    belongs = np.eye(int(partition.max()) + 1)[partition]
-    return float(set_evidence(users.summed(belongs), prior.m0, prior.between).sum())
+    return float(set_evidence(summed_sets(users, partition), prior.m0, prior.between).sum())
 
 
 def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior: Prior) -> float:
     """Evidence with m_0 integrated out, and the prior of the partition."""
     share = _as_share(partition)
-    centres, apart = Centres.of(terms.summed(share), prior), Apart.of(users, share, prior)
+    centres, apart = Centres.of(summed(terms, share), prior), Apart.of(users, share, prior)
     m0, covariance = _common_mean(centres, apart, prior)
     value = float(set_evidence(centres.sums, m0, prior.between).sum())
     value += float(apart.weight @ (apart.terms.level + apart.terms.explained(m0[None])[:, 0]))
     value -= 0.5 * float(m0 @ m0) / prior.top + 0.5 * len(m0) * float(np.log(prior.top))
-    return value + 0.5 * float(np.linalg.slogdet(covariance)[1]) + partition_prior(np.bincount(partition))
+    return value + 0.5 * float(np.linalg.slogdet(covariance)[1]) + (partition_prior if len(users) <= LIMITS.most_users else crowd_prior)(np.bincount(partition))
 
 
 # -- everybody else ----------------------------------------------------------------------------------------------------
@@ -378,13 +414,13 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
 @in_one_order
 def place(known: Mixture, data: Signed, rounds: int = 8) -> Mixture:
     """New users among known groups: those groups, and everybody in them, stay as they are."""
-    sizes = np.broadcast_to(known.share.sum(axis=0), (len(data), known.share.shape[1]))
-    nowhere, prior, contenders = np.zeros(sizes.shape), known.prior, affordable(data).contenders
+    sizes, prior, contenders = known.share.sum(axis=0), known.prior, affordable(data).contenders
+    nowhere = np.zeros((len(data), len(sizes)))
     sites = Sites.start(data.weights, (prior.alone + float(np.mean(prior.m0**2))) * data.sizes)
     for turn in range(rounds):
         users = expand(data, sites)
         terms = users.at(prior.within)
-        alone = np.full(len(users), -np.inf) if known.by_degrees else users.evidences(prior.m0, prior.alone)
+        alone = np.full(len(users), -np.inf) if known.by_degrees else users.evidences(prior.m0, prior.alone) + prior.lonely
         share = _chances(_fits(terms, nowhere, known.centres, sizes, prior, alone, contenders), alone)
         found = solved(users, sites, share, prior, terms=terms, centres=known.centres)
         if turn < rounds - 1:
@@ -414,7 +450,7 @@ def settle(known: Mixture, who: IntArray, data: Signed) -> Mixture:
 def _with_sets_of_loners(users: Quadratics, share: FloatArray, prior: Prior) -> FloatArray:
     """Groups of which those who taught the prior had too few members to see: sought among those left alone."""
     alone = np.flatnonzero(alone_in(share) > 0.5)
-    alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), LIMITS.most_users)).astype(int)]
+    alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), LIMITS.most_crowd)).astype(int)]
     if len(alone) < 2:
         return share
     new = _as_share(_merge(users.some(alone).at(prior.within), prior, np.arange(len(alone))))

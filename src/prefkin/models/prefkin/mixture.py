@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs
+from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
@@ -42,6 +43,7 @@ __all__ = [
     "row_beliefs",
     "set_evidence",
     "solved",
+    "summed",
 ]
 
 STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
@@ -55,6 +57,7 @@ class Prior(NamedTuple):
     within: float  # τ²
     between: float  # ρ²
     top: float  # σ²
+    lonely: float = 0.0  # log weight of standing alone, where joining a group of n others weighs log n
 
     @property
     def alone(self) -> float:
@@ -63,7 +66,8 @@ class Prior(NamedTuple):
 
     def stretched(self, factor: float) -> Prior:
         """Of preferences so many times as strong."""
-        return Prior(factor * self.m0, factor**2 * self.within, factor**2 * self.between, self.top)
+        m0, within, between = factor * self.m0, factor**2 * self.within, factor**2 * self.between
+        return self._replace(m0=m0, within=within, between=between)
 
 
 # -- evidence of sets --------------------------------------------------------------------------------------------------
@@ -322,7 +326,8 @@ def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
     torn = np.flatnonzero(weights.max(axis=1) < 1.0 - LIMITS.unlikely)
     for k in range(weights.shape[1]) if torn.size else ():
         if k < share.shape[1]:
-            some, of, middle, variance = torn, terms[torn], centres.mean[k], prior.within
+            some = torn[share[torn, k] > 0.0]
+            of, middle, variance = terms[some], centres.mean[k], prior.within
         else:
             some = np.intersect1d(torn, alone)
             if not some.size:
@@ -402,8 +407,17 @@ class Crowd:
 
     def summed(self, share: FloatArray) -> Terms:
         """Of each group to which user u belongs by share[u, k]."""
-        first, *others = (terms.summed(share[piece]) for piece, terms in self)
+        first, *others = (summed(terms, share[piece]) for piece, terms in self)
         return sum(others, start=first)
+
+
+def summed(terms: Terms, share: FloatArray) -> Terms:
+    """Of each group to which user u belongs by share[u, k]; in a crowd most of these are 0, and are left out."""
+    if share.size <= LIMITS.dense:
+        return terms.summed(share)
+    (n, d), belongs = terms.a.shape, csr_array(share).T.tocsr()
+    A = (belongs @ terms.A.reshape(n, d * d)).reshape(-1, d, d)
+    return Terms(A.astype(terms.A.dtype, copy=False), belongs @ terms.a, belongs @ terms.level)
 
 
 class Apart(NamedTuple):
@@ -474,6 +488,15 @@ def _ratio(squares: float, known: float) -> float:
 def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, float]:
     """Squares of what draws users from their centres, Σ‖a − Am‖², and parameters behind it, Σ tr A − tr(A doubt A)."""
     d, known = len(centres.mean.T), float(share.sum(axis=1) @ np.einsum("uii->u", terms.A, dtype=np.float64))
+    if d <= STACKED_UP_TO and share.size > LIMITS.dense:
+        squares, (who, where) = 0.0, np.nonzero(share)
+        for piece in pieces(len(who), d * d):
+            u, k = who[piece], where[piece]
+            A, weight = terms.A[u], share[u, k]
+            off = terms.a[u] - np.matmul(A, centres.mean[k][:, :, None])[:, :, 0]
+            squares += float(weight @ np.einsum("ud,ud->u", off, off))
+            known -= float(weight @ np.einsum("uij,uij->u", np.matmul(A, centres.doubt[k]), A))
+        return squares, known
     if d <= STACKED_UP_TO:
         doubt = (share @ centres.doubt.reshape(-1, d * d)).reshape(-1, d, d)
         known -= float(np.einsum("uij,uij->", np.matmul(terms.A, doubt), terms.A))

@@ -114,7 +114,7 @@ def _scores(around: Mixture, mixture: Mixture, user: int) -> tuple[FloatArray, F
     sizes = around.share.sum(axis=0)
     sizes[sizes < ALMOST] = 0.0
     with np.errstate(divide="ignore"):
-        odds = np.append(np.log(sizes), 0.0)  # a group of one's own: concentration 1
+        odds = np.append(np.log(sizes), prior.lonely)
     return odds, np.append(fits, one.evidences(prior.m0, prior.alone))
 
 

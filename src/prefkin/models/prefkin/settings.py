@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from prefkin.inference.quadratics import Signed
 
-__all__ = ["CALIBRATION", "LIMITS", "METRIC", "TRUST", "Effort", "affordable"]
+__all__ = ["CALIBRATION", "LIMITS", "METRIC", "TRUST", "Effort", "affordable", "searching"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Limits:
     at_once: int = 1 << 23  # numbers held at a time beside the users' own
     kept: int = 1 << 24  # numbers of covariances kept for predictions
     most_users: int = 200  # from whom the prior is learnt; its scales are then known to some percent
+    most_crowd: int = 20_000  # among whom groups are sought: everybody else is placed among what is found
+    dense: int = 1 << 16  # memberships from which those of 0 are left out of sums
     most_numbers: int = 1 << 26  # of those users' matrices: a quarter of a gigabyte in single precision
 
 
@@ -98,6 +100,8 @@ class Effort:
     first_users: int  # from whom the first scales are learnt
     warm_rounds: int  # of everybody's sites and scales after that
     values: int  # of a variance that are tried where few parameters speak about it
+    pace: float  # share of the way that sites move in a round of a search for groups
+    fresh: bool  # try merging from nothing once more, with the sites of the first groups
     probe_users: int  # by whose held-out answers units, spread and temperature are judged; 0: not judged
 
 
@@ -129,5 +133,19 @@ def affordable(data: Signed) -> Effort:
         first_users=between(40, 6),
         warm_rounds=between(4, 2),
         values=between(19, 5),
+        pace=1.0,
+        fresh=between(2, 1) > 1,
         probe_users=0 if probes < 12 else min(probes, 60),
     )
+
+
+def searching(data: Signed) -> Effort:
+    """What a search for groups among these users is worth.
+
+    In a crowd one start is enough, since thousands speak about the scales, and three rounds; with few members a group,
+    sites and memberships swing to and fro unless sites move half of the way.
+    """
+    effort = affordable(data)
+    if len(data) <= LIMITS.most_users:
+        return effort
+    return replace(effort, starts=1, rounds=3, passes=1, moves=3, steps=2, contenders=6, pace=0.5, fresh=False)

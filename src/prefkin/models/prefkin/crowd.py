@@ -1,0 +1,208 @@
+"""Sets of like-minded people in a crowd: merged as among few people, but each only with its likely partners.
+
+All pairs of some thousand people are too many to weigh. Partners are those whose union would gain most if everybody's
+answers told about the same directions, which takes one product of vectors a pair; the likeliest are weighed exactly. The
+clearest half of all unions that both sides like best happens at once. A set's centre is better known than its members:
+partners are looked up anew whenever half of the sets are gone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.special import digamma, gammaln
+
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.inference.quadratics import Terms
+from prefkin.models.prefkin.mixture import Prior, joint_evidence, set_evidence
+from prefkin.models.prefkin.settings import LIMITS
+
+__all__ = ["Seating", "crowd_prior", "merge_crowd", "summed_sets"]
+
+ROWS = 256  # sets of about the same information whose partners are looked up together
+COLUMNS = 64  # sets of which only the likeliest is looked at first
+
+
+class Seating(NamedTuple):
+    """What a partition of a crowd is worth before any answer, as log weights.
+
+    A person stands alone with an unknown probability; groups are a Chinese-restaurant process whose concentration is
+    where the groups found are likeliest.
+    """
+
+    alone: float  # standing alone, where joining a group of n members weighs log n
+    group: float  # a group beside log (members − 1)!
+
+    @classmethod
+    def of(cls, sizes: IntArray) -> Seating:
+        """As these sets suggest."""
+        members = int(sizes[sizes > 1].sum())
+        concentration = _concentration(int((sizes > 1).sum()), members)
+        odds = (int((sizes == 1).sum()) + 1.0) / (members + 1.0)
+        return cls(float(np.log(odds * (members + concentration))), float(np.log(concentration)))
+
+    @classmethod
+    def of_groups_of(cls, size: float, people: int) -> Seating:
+        """A restaurant whose groups would have about so many members."""
+        log = float(np.log(_concentration(int(people / size), people)))
+        return cls(log, log)
+
+    def weigh(self, sizes: IntArray) -> FloatArray:
+        """Of each set."""
+        return np.where(sizes > 1, self.group + gammaln(sizes), self.alone)
+
+
+def crowd_prior(sizes: IntArray) -> float:
+    """log probability of a partition of a crowd: who is alone, and who belongs with whom."""
+    groups, alone = sizes[sizes > 1], int((sizes == 1).sum())
+    members, concentration = int(groups.sum()), _concentration(len(groups), int(groups.sum()))
+    value = gammaln(alone + 1) + gammaln(members + 1) - gammaln(alone + members + 2) + gammaln(groups).sum()
+    value += len(groups) * np.log(concentration) + gammaln(concentration) - gammaln(concentration + members)
+    return float(value)
+
+
+def _concentration(groups: int, members: int) -> float:
+    """Where so many groups of so many people are likeliest, at least 1: α (ψ(α + members) − ψ(α)) = groups."""
+    alpha = 1.0
+    for _ in range(200):
+        last, alpha = alpha, float(np.clip(groups / max(digamma(alpha + members) - digamma(alpha), 1e-9), 1.0, 1e9))
+        if abs(alpha - last) < 1e-6 * alpha:
+            break
+    return alpha
+
+
+def merge_crowd(users: Terms, prior: Prior, partition: IntArray, seating: Seating, partners: int) -> IntArray:
+    """Unite sets as long as evidence and the prior of the partition gain; partners are looked up anew by rounds."""
+    while True:
+        sums = summed_sets(users, partition)
+        into = _united(sums, np.bincount(partition), prior, seating, partners)
+        partition = np.unique(into[partition], return_inverse=True)[1]
+        if partition.max() + 1 == len(sums) or partition.max() == 0:
+            return partition
+
+
+def summed_sets(users: Terms, partition: IntArray) -> Terms:
+    """Sums over the users of each set."""
+    n, d = users.a.shape
+    belongs = csr_array((np.ones(n, users.A.dtype), partition, np.arange(n + 1))).T.tocsr()
+    A = (belongs @ users.A.reshape(n, d * d)).reshape(-1, d, d)
+    return Terms(A, belongs @ users.a, belongs @ users.level)
+
+
+class _Pairs(NamedTuple):
+    """Pairs of sets that may unite, the first before the second, and what that gains."""
+
+    one: IntArray
+    other: IntArray
+    gain: FloatArray
+
+    def some(self, which: BoolArray | IntArray) -> _Pairs:
+        return _Pairs(self.one[which], self.other[which], self.gain[which])
+
+    def liked_best(self, n: int) -> _Pairs:
+        """Those that both sides like best, the clearer half of them."""
+        order = np.lexsort([self.other, self.one, -self.gain])
+        first = np.full(n, len(order))
+        for side in (self.one, self.other):
+            np.minimum.at(first, side[order], np.arange(len(order)))
+        place = np.empty(len(order), dtype=np.intp)
+        place[order] = np.arange(len(order))
+        best = self.some((first[self.one] == place) & (first[self.other] == place) & (self.gain > 0.0))
+        return best.some(best.gain >= np.median(best.gain)) if len(best.gain) else best
+
+    def renamed(self, into: IntArray, partners: int) -> _Pairs:
+        """Between what sets became: the likeliest partners of each, by what their parts would have gained."""
+        one, other = into[self.one], into[self.other]
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        order = np.lexsort([-self.gain, high, low])
+        low, high, gain = low[order], high[order], self.gain[order]
+        new = np.concatenate([[True], (low[1:] != low[:-1]) | (high[1:] != high[:-1])]) & (low != high)
+        pairs = _Pairs(low[new], high[new], gain[new])
+        return pairs.some(
+            (_rank(pairs.one, pairs.gain) < partners) | (_rank(pairs.other, pairs.gain) < partners)
+        )
+
+
+def _rank(of: IntArray, value: FloatArray) -> IntArray:
+    """How many entries of the same set have a larger value."""
+    order = np.lexsort([-value, of])
+    start = np.concatenate([[0], np.flatnonzero(np.diff(of[order])) + 1]) if len(of) else np.zeros(0, dtype=np.intp)
+    count = np.diff(np.append(start, len(of)))
+    rank = np.empty(len(of), dtype=np.intp)
+    rank[order] = np.arange(len(of)) - np.repeat(start, count)
+    return rank
+
+
+def _united(sums: Terms, sizes: IntArray, prior: Prior, seating: Seating, partners: int) -> IntArray:
+    """For each set the one in which it ends, once half of them are gone or no union gains."""
+    n, into = len(sums), np.arange(len(sums))
+    score, left = set_evidence(sums, prior.m0, prior.between) + seating.weigh(sizes), n
+
+    def gains(one: IntArray, other: IntArray) -> FloatArray:
+        together = joint_evidence(sums, one, sums, other, np.ones(len(one)), prior.m0, prior.between)
+        together += sums.level[one] + sums.level[other] + seating.weigh(sizes[one] + sizes[other])
+        return together - score[one] - score[other]
+
+    one, other = _likely_pairs(sums, prior, 2 * partners)
+    pairs = _Pairs(one, other, gains(one, other))
+    while left > n // 2 and len((best := pairs.liked_best(n)).one):
+        step, sizes = np.arange(n), sizes.copy()
+        step[best.other] = best.one
+        score[best.one] += best.gain + score[best.other]
+        sizes[best.one] += sizes[best.other]
+        for total in (sums.A, sums.a, sums.level):
+            total[best.one] += total[best.other]
+        into, left = step[into], left - len(best.one)
+        pairs = pairs.renamed(step, partners)
+        touched = np.zeros(n, dtype=bool)
+        touched[best.one] = True
+        again = np.flatnonzero(touched[pairs.one] | touched[pairs.other])
+        pairs.gain[again] = gains(pairs.one[again], pairs.other[again])
+    return into
+
+
+def _likely_pairs(sums: Terms, prior: Prior, partners: int) -> tuple[IntArray, IntArray]:
+    """Pairs of sets, the first before the second: of each set its likeliest partners.
+
+    As if every set's information were a multiple w of the mean one, in whose units a union gains
+    f(a + a′, w + w′) − f(a, w) − f(a′, w′) with f(a, w) = (r‖a‖²/(1 + rw) − d log(1 + rw))/2. Sets of about the same w
+    are looked up together, with their mean: then all gains are one product of matrices.
+    """
+    n, d = sums.a.shape
+    if n <= max(2 * partners, COLUMNS):
+        return np.triu_indices(n, 1)
+    mean = sums.A.mean(axis=0, dtype=np.float64)
+    values, axes = np.linalg.eigh(mean)
+    values = np.maximum(values, 1e-9 * values[-1])
+    a = (sums.a - sums.A @ prior.m0) @ axes / np.sqrt(values)
+    r = prior.between * float(np.exp(np.log(values).mean()))
+    w = np.einsum("uii->u", sums.A, dtype=np.float64) / np.trace(mean)
+    size = np.einsum("ud,ud->u", a, a)
+    alone = 0.5 * (r * size / (1.0 + r * w) - d * np.log1p(r * w))
+    order, found = np.argsort(w, kind="stable"), np.empty((n, partners), dtype=np.intp)
+    for some in (order[start : start + ROWS] for start in range(0, n, ROWS)):
+        both = 1.0 + r * (w[some].mean() + w)
+        level = 0.5 * (r * size / both - d * np.log(both)) - alone
+        gain = np.column_stack([a[some], size[some], np.ones(len(some))]) @ np.column_stack(
+            [r * a / both[:, None], 0.5 * r / both, level]
+        ).T
+        gain[np.arange(len(some)), some] = -np.inf
+        found[some] = _largest(gain, partners)
+    one, other = np.repeat(np.arange(n), partners), found.ravel()
+    code = np.unique(np.minimum(one, other) * n + np.maximum(one, other))
+    return code // n, code % n
+
+
+def _largest(values: FloatArray, count: int) -> IntArray:
+    """Where the largest values of each row are: within the stretches of columns whose maxima are largest."""
+    n, width = values.shape
+    most = np.maximum.reduceat(values, np.arange(0, width, COLUMNS), axis=1)
+    if most.shape[1] <= 2 * count:
+        return np.argpartition(values, width - count, axis=1)[:, width - count :]
+    stretch = np.argpartition(most, most.shape[1] - count, axis=1)[:, most.shape[1] - count :]
+    at = (stretch[:, :, None] * COLUMNS + np.arange(COLUMNS)).reshape(n, -1)
+    among = np.where(at < width, np.take_along_axis(values, np.minimum(at, width - 1), axis=1), -np.inf)
+    best = np.argpartition(among, among.shape[1] - count, axis=1)[:, among.shape[1] - count :]
+    return np.take_along_axis(at, best, axis=1)
