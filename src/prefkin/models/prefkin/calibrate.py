@@ -118,14 +118,14 @@ class Fit(NamedTuple):
         return Learnt(self.metric, self.degrees.prior, self.degrees.sites)
 
 
-def fitted_in(rows: UserRows, kind: str, start: Learnt | None = None) -> Fit:
+def fitted_in(rows: UserRows, kind: str, start: Learnt | None = None, rounds: int = METRIC.rounds) -> Fit:
     """Users who differ by degrees in a metric of this kind; `start` is of another kind, for the same rows."""
     if kind == "isotropic":
         size = above_zero(np.sqrt(np.mean(sizes(rows) ** 2)))
         metric = Metric(np.full(rows.dim, 1.0 / size))
         data = metric.signed(rows)
         return Fit(metric, data, fit_degrees(data))
-    metric, prior, sites = learn_metric(rows, kind, Unit.of(rows, kind), start, METRIC.rounds)
+    metric, prior, sites = learn_metric(rows, kind, Unit.of(rows, kind), start, rounds)
     data = metric.signed(rows)
     return Fit(metric, data, fit_degrees(data, 4, prior, sites))
 

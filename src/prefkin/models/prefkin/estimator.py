@@ -116,17 +116,19 @@ class PrefKin(PreferenceModel):
         return self
 
     def _learn(self, rows: UserRows) -> None:
-        many, crowd = self._sample(rows, self._affordable(rows)), self._sample(rows, LIMITS.most_crowd)
-        fit, verdict = self._in_a_metric(rows if len(many) == len(rows) else only(rows, many))
-        company = None if np.array_equal(crowd, many) else only(rows, crowd)
-        found = _search(fit, company)
-        if found.grouped and verdict.kind != "isotropic" and self.metric == "auto":
-            # people in groups differ where the groups do, which looks like features that matter more: evidence decides,
-            # at half a unit for each free number of the metric
-            alike = _search(fitted_in(only(rows, many), "isotropic"), company, found.groups)
-            free = free_numbers(verdict.kind, rows.dim)
-            if alike.grouped and alike.groups.evidence + free / 2.0 > found.groups.evidence:
-                found = alike
+        crowd = self._sample(rows, LIMITS.most_crowd)
+        known, found = self._clear_groups(rows, crowd)
+        verdict = Verdict()
+        if found is None:
+            known = self._sample(rows, self._affordable(rows))
+            fit, verdict = self._in_a_metric(only(rows, known))
+            company = None if np.array_equal(crowd, known) else only(rows, crowd)
+            found = _search(fit, company)
+            if found.grouped and verdict.kind != "isotropic" and self.metric == "auto":
+                # people in groups differ where the groups do, which looks like a covariance: evidence decides
+                alike = _search(fitted_in(only(rows, known), "isotropic"), company, found.groups)
+                if alike.grouped and alike.beats(found.groups.evidence, verdict.kind):
+                    found = alike
         metric, degrees = found.fit.metric, found.fit.degrees
         chosen, wide, temperature = (found.groups, None, 1.0) if found.grouped else (degrees, None, verdict.temperature)
         if not found.grouped and verdict.scales is not None:
@@ -134,7 +136,7 @@ class PrefKin(PreferenceModel):
         self.structure_ = _structure(chosen, degrees, found.grouped)
         evidence = found.groups.evidence if len(rows) > 1 else -np.inf
         self.evidence_ = {"by degrees": found.everybody.evidence, "groups": evidence}
-        known = crowd if found.grouped else many
+        known = crowd if found.grouped else known
         if len(known) < len(rows):
             data = metric.signed(rows)
             wide = None if wide is None else settle(wide, known, data)
@@ -145,6 +147,25 @@ class PrefKin(PreferenceModel):
         self.n_comparisons_ = rows.counts
         self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
         self._own_variance = degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim
+
+    def _clear_groups(self, rows: UserRows, crowd: IntArray) -> tuple[IntArray, _Search | None]:
+        """Groups that explain some people's answers better than any covariance of people does.
+
+        They need no held-out answers to be believed. None where there are no such groups, or another metric is asked
+        for. Also those people.
+        """
+        some = self._sample(rows, LIMITS.most_users)
+        if self.metric not in ("auto", "isotropic") or len(rows) == 1:
+            return some, None
+        few = only(rows, some)
+        found = _search(fitted_in(few, "isotropic"), None)
+        if not found.grouped:
+            return some, None
+        if self.metric == "auto" and 1 < rows.dim <= METRIC.full_up_to:
+            rival = fitted_in(few, "whitened", rounds=METRIC.again)
+            if not found.beats(rival.degrees.evidence + TRUST.clearly, "whitened"):
+                return some, None
+        return some, found if len(crowd) == len(some) else _search(found.fit, only(rows, crowd))
 
     def _in_a_metric(self, rows: UserRows) -> tuple[Fit, Verdict]:
         """Users who differ by degrees, in the metric asked for or the one that held-out answers speak for."""
@@ -531,6 +552,10 @@ class _Search(NamedTuple):
         if len(self.groups) == 1 or self.groups.share.shape[1] == 0:
             return False
         return self.groups.evidence > self.everybody.evidence + TRUST.clearly
+
+    def beats(self, evidence: float, kind: str) -> bool:
+        """Is this isotropic one better than that of another metric, at half a unit for each of its free numbers?"""
+        return self.groups.evidence + free_numbers(kind, len(self.fit.metric.root)) / 2.0 > evidence
 
 
 def _search(fit: Fit, company: UserRows | None, like: Mixture | None = None) -> _Search:
