@@ -22,6 +22,7 @@ COMPONENTS = 60  # of the training rows, for covariances and low rank with more 
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
 UNITS = ("given", "equal")
+SPREADS = (0.25, 1.0, 4.0)  # factors on what empirical Bayes says
 
 Folds = Sequence[tuple[np.ndarray, np.ndarray]]  # masks of rows to learn from, and of rows to be judged by
 
@@ -376,18 +377,16 @@ def regularised(second, people, shape, imaginary, harmonic):
     return np.eye(d) * rest + (top * np.maximum(high - rest, 0)) @ top.T
 
 
-def normal(panel: Panel, shape, imaginary=4.0, start: Normal | None = None, cycles=100, tol=0.005) -> Normal:
-    """Empirical Bayes: sites, Σ and s² in turn; squared extrapolation (Varadhan & Roland 2008) on the log scale."""
-    (n, d), people = panel.X.shape, panel.people
-    X, sign = panel.X * (2 * panel.y - 1)[:, None], panel.adding
-    covariance, common = (np.eye(d) * 0.3, 1.0) if start is None else (start.covariance, start.common)
-    precision, pull = (np.full(n, 0.2), np.full(n, 0.5)) if start is None else (start.precision, start.pull)
-    facing = Panel(X, panel.y, panel.who, people)
+def stepping(panel: Panel, shape, imaginary):
+    """`step(Σ, s², sites) -> (posterior, new Σ, new s², new sites)`: one round of EP and EM."""
+    d, people, who = panel.X.shape[1], panel.people, panel.who
+    facing = replace(panel, X=panel.X * (2 * panel.y - 1)[:, None])
+    X, adding = facing.X, panel.adding
 
     def step(covariance, common, precision, pull):
         inverse = np.linalg.inv(covariance)
         inverse = (inverse + inverse.T) / 2
-        gram, heard = grams(facing, precision), sign @ (pull[:, None] * X)
+        gram, heard = grams(facing, precision), adding @ (pull[:, None] * X)
         own = np.linalg.inv(inverse + gram)  # of θ_u given μ
         follow = own @ inverse  # how far θ_u goes with μ
         about = np.linalg.inv(people * inverse - inverse @ follow.sum(axis=0) + np.eye(d) / common)
@@ -397,23 +396,38 @@ def normal(panel: Panel, shape, imaginary=4.0, start: Normal | None = None, cycl
         spread = own + follow @ about @ follow.transpose(0, 2, 1)
         apart, away = mean - mu, follow - np.eye(d)
         second = apart.T @ apart + own.sum(axis=0) + np.einsum("uij,jk,ulk->il", away, about, away, optimize=True)
-        mid = along(X, mean, panel.who)
+        mid = along(X, mean, who)
         if d <= FEW:
-            wide = np.einsum("ij,ij->i", facing.squares, spread.reshape(people, -1)[panel.who])
+            wide = np.einsum("ij,ij->i", facing.squares, spread.reshape(people, -1)[who])
         else:
-            wide = doubt(X, panel.who, spread)
+            wide = doubt(X, who, spread)
         wide = np.maximum(wide, 1e-12)
         left = np.maximum(1 / wide - precision, 0.02 / wide)
         new_precision, new_pull = tilted((mid / wide - pull) / left, 1 / left)
-        common = (mu @ mu + np.trace(about) + 1) / (d + 1)
-        state = Normal(covariance, common, precision, pull, mean, spread, gram, heard)
+        before, common = common, (mu @ mu + np.trace(about) + 1) / (d + 1)
+        state = Normal(covariance, before, precision, pull, mean, spread, gram, heard)
         sites = precision + 0.8 * (new_precision - precision), pull + 0.8 * (new_pull - pull)
         new = regularised((second + second.T) / 2, people, shape, imaginary, d / inverse.trace())
         return state, new, common, *sites
 
+    return step
+
+
+def at_first(panel: Panel, start: Normal | None):
+    """Σ, s² and sites to begin with."""
+    n, d = panel.X.shape
+    if start is None:
+        return np.eye(d) * 0.3, 1.0, np.full(n, 0.2), np.full(n, 0.5)
+    return start.covariance, start.common, start.precision, start.pull
+
+
+def normal(panel: Panel, shape, imaginary=4.0, start: Normal | None = None, tol=0.005) -> Normal:
+    """Empirical Bayes: sites, Σ and s² in turn; squared extrapolation (Varadhan & Roland 2008) on the log scale."""
+    d, step = panel.X.shape[1], stepping(panel, shape, imaginary)
+    covariance, common, precision, pull = at_first(panel, start)
     for _ in range(6):  # sites first
         _, _, common, precision, pull = step(covariance, common, precision, pull)
-    for _ in range(cycles):
+    for _ in range(100 if d <= FEW else 25):
         _, one, wide_one, precision, pull = step(covariance, common, precision, pull)
         _, two, wide_two, precision, pull = step(one, wide_one, precision, pull)
         root, way = log_relative(one, covariance)
@@ -434,29 +448,50 @@ def normal(panel: Panel, shape, imaginary=4.0, start: Normal | None = None, cycl
     return state
 
 
+def with_spread(panel: Panel, start: Normal, own: float, shared: float) -> Normal:
+    """The same with Σ times `own` and s² times `shared`: sites anew."""
+    step = stepping(panel, "iso", 0.0)
+    covariance, common, precision, pull = at_first(panel, start)
+    for _ in range(15):
+        state, _, _, precision, pull = step(own * covariance, shared * common, precision, pull)
+    return state
+
+
 def hierarchical(shapes, counts=(4.0,)):
-    """The rival with one of `shapes` and numbers of imaginary people, by held-out answers."""
+    """The rival with one of `shapes` and numbers of imaginary people, then factors on Σ and s², by held-out answers."""
 
     def rival(panel, Z, who, folds):
         plain = [normal(panel.take(learn), "iso") for learn, _ in folds]
-        options = []
+        options, fits = [], {}
         for shape in shapes:
             last = list(plain)
 
             def judge(count, shape=shape, last=last):
                 def fit(rows, k):
                     last[k] = plain[k] if shape == "iso" else normal(rows, shape, count, last[k])
+                    fits[shape, count, k] = last[k]
                     return last[k].odds
 
                 return folded(panel, folds, fit)
 
             found = tuned(counts, judge, most=3) if len(counts) > 1 else Choice(counts[0], *heated(judge(counts[0])))
             options.append(Choice((shape, found.value), found.loss, found.heat))
-        choice = best(options)
-        shape, count = choice.value
+        shape, count = best(options).value
+
+        def wider(own, shared):
+            def fit(rows, k):
+                return with_spread(rows, fits[shape, count, k], own, shared).odds
+
+            return folded(panel, folds, fit)
+
+        own = tuned(SPREADS, lambda own: wider(own, 1.0)).value
+        shared = tuned(SPREADS, lambda shared: wider(own, shared))
+        choice = Choice((own, shared.value), shared.loss, shared.heat)
         fitted = normal(panel, "iso")
         fitted = fitted if shape == "iso" else normal(panel, shape, count, fitted)
-        said = [shape] * (len(shapes) > 1) + [f"+{count:g}"] * (len(counts) > 1) + [f"x{choice.heat:.2f}"]
+        fitted = with_spread(panel, fitted, *choice.value)
+        said = [shape] * (len(shapes) > 1) + [f"+{count:g}"] * (len(counts) > 1)
+        said += [f"*{own:.2g}/{shared.value:.2g}", f"x{choice.heat:.2f}"]
         return choice, Forecast(expit(choice.heat * fitted.odds(Z, who)), " ".join(said))
 
     def whole(panel: Panel, folds: Folds, Z, who) -> Forecast:
@@ -590,7 +625,8 @@ def lore(panel: Panel, folds: Folds, Z, who) -> Forecast:
             ridge = tuned((1.0, 3.0, 10.0, 30.0), lambda value, kind=kind, last=last: judge(4, kind, value, last)).value
             options += [
                 Choice((rank, kind, value), *heated(judge(rank, kind, value, {})))
-                for rank in (1, 2, 4, 8)
+                for rank in (1, 2, 4, 8, 16)
+                if rank <= panel.X.shape[1]
                 for value in (ridge / 2, ridge, ridge * 2)
             ]
         choice = best(options)
