@@ -347,7 +347,7 @@ def log_relative(new, old):
     return root, (directions * np.log(np.maximum(strength, 1e-12))) @ directions.T
 
 
-def moved(root, way, most=3.0):
+def moved(root, way, most=1.0):
     """R exp(way) Rᵀ, no direction changed by more than exp(most)."""
     strength, directions = np.linalg.eigh(way)
     half = root @ (directions * np.exp(np.clip(strength, -most, most) / 2))
@@ -357,8 +357,8 @@ def moved(root, way, most=3.0):
 def regularised(second, people, shape, imaginary, harmonic):
     """Σ from the summed second moments of people around μ: the M step under a shape.
 
-    Full and diagonal covariances get `imaginary` more people, spread like the `harmonic` mean of the variances so
-    far (full) or like the mean (diagonal); "rank r" is r free directions above an isotropic rest.
+    Full and diagonal covariances get `imaginary` more people, spread like the `harmonic` mean of the variances so far;
+    "rank r" is r free directions above an isotropic rest.
     """
     d = len(second)
     here = second / people
@@ -366,7 +366,7 @@ def regularised(second, people, shape, imaginary, harmonic):
     if shape == "iso":
         return np.eye(d) * (second.trace() + 0.3) / (people * d + 1)
     if shape == "diag":
-        return np.diag((np.diag(second) + imaginary * mean) / (people + imaginary))
+        return np.diag((np.diag(second) + imaginary * harmonic) / (people + imaginary))
     if shape == "full":
         return (second + imaginary * harmonic * np.eye(d)) / (people + imaginary)
     rank = int(shape.removeprefix("rank "))
@@ -435,12 +435,12 @@ def normal(panel: Panel, shape, imaginary=4.0, start: Normal | None = None, tol=
         log_way = np.log(wide_one / common)
         log_bend = np.log(wide_two / common) - 2 * log_way
         size, turn = np.hypot(np.linalg.norm(way), log_way), np.hypot(np.linalg.norm(bend), log_bend)
-        far = float(np.clip(size / max(turn, 1e-12), 1, 20))
+        far = float(np.clip(size / max(turn, 1e-12), 1, 10))
         if far == 1:
             covariance, common = two, wide_two
         else:
             covariance = moved(root, 2 * far * way + far**2 * bend)
-            common *= np.exp(np.clip(2 * far * log_way + far**2 * log_bend, -3, 3))
+            common *= np.exp(np.clip(2 * far * log_way + far**2 * log_bend, -1, 1))
         if far * size < tol:
             break
     for _ in range(4):
