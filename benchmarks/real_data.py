@@ -1,104 +1,359 @@
-"""PrefKin against its tuned rivals on real people, split by post, topic or joke.
+"""PrefKin against its tuned rivals on real people: one command, every real set.
 
-    PREFKIN_DATA=folder python benchmarks/real_data.py [tldr ukp jester20 jester50 jester200] --splits 10 5
+    PREFKIN_DATA=folder python benchmarks/real_data.py [SET ...] [--splits FIRST COUNT] [--methods NAME ...]
 
-The folder holds tldr/, ukpconvarg/ and jester/. Features: PCA of given sentence embeddings plus standardised lengths;
-for Jester, the ten leading directions of other people's ratings.
-Held-out log-loss: mean over splits, with the standard error of the paired difference to PrefKin.
+The folder holds choice/, ukpconvarg/, tldr/ and jester/. Each set says what is held out:
+
+| set                              | people, features                             | held out                          |
+|----------------------------------|----------------------------------------------|-----------------------------------|
+| camera, electricity, train       | panels of choices, columns as they are       | 30 % of each person's choice sets |
+| ukp                              | 60 busiest; 20 principal components, length  | a quarter of the topics           |
+| ukp-minilm384-120, ukp-mpnet768-120 | 60 busiest, 120 training rows each; raw embeddings | the same                 |
+| ukp-minilm384-all, ukp-mpnet768-all | 91 with at least 100 judgements, all rows | the same                          |
+| ukp-pc16, -pc64, -pc250, -pc260, -pc384 | 60 busiest, 120 rows; components of minilm | the same                      |
+| tldr, tldr-768                   | 15 components and length; raw mpnet          | a quarter of the posts            |
+| jester20, jester50, jester200    | 60 people, 10 directions of others' ratings  | 30 % of the jokes                 |
+| jester20k, jester50k, jester200k | the same                                     | other pairs of the same jokes     |
+| jester-rankings                  | each ranks 10 jokes: 45 pairs as comparisons | 30 % of the jokes                 |
+
+A choice becomes one comparison: the chosen option against one other, drawn from the set (the binary logit then has the
+parameters of the conditional logit, and answers stay independent); the test rows are all others, each weighing
+1 / (options − 1). "None" is an option whose features are 0. Sides are shuffled. Only people with rows in both parts.
+
+PrefKin gets what a user would have: both sides, and contexts where rows share them (topics, posts); with `--bare` only
+Z, y and users. Rivals (rivals.py) are tuned by folds that hold out what the test holds out.
+
+Log-loss and accuracy: means over held-out answers. Slope: of answers on predicted log odds; 1 is honest, below 1 too
+sure. Difference: to PrefKin, on the same answers (above 0: PrefKin is better), with a standard error clustered by
+person. Seconds: CPU, one split.
 """
 
 import argparse
+import csv
+import sys
+import time
 import warnings
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
+from rivals import RIVALS, Panel, calibration_slope
+from scipy.special import logit
 
 from prefkin import Comparisons, PrefKin
-from prefkin.evaluate.metrics import held_out
-from prefkin.models.baselines import mixture_em, per_user, pooled, shrink_to_pooled
 from prefkin.reproduce.worlds.jester import read_jester
-from prefkin.reproduce.worlds.pairs import data_folder
+from prefkin.reproduce.worlds.pairs import components, data_folder
 from prefkin.reproduce.worlds.tldr import read_tldr
 from prefkin.reproduce.worlds.ukp import read_ukp
 
-METHODS = {
-    "PrefKin": PrefKin,
-    "per user": per_user,
-    "pooled": pooled,
-    "shrink to pooled": shrink_to_pooled,
-    "mixture EM": mixture_em,
+FOLDS = 3
+PANELS = ("camera", "electricity", "train")
+TEXTS = (
+    *("ukp", "ukp-minilm384-120", "ukp-mpnet768-120", "ukp-minilm384-all", "ukp-mpnet768-all"),
+    *(f"ukp-pc{k}" for k in (16, 64, 250, 260, 384)),
+    *("tldr", "tldr-768"),
+)
+JOKES = (*(f"jester{n}{known}" for known in ("", "k") for n in (20, 50, 200)), "jester-rankings")
+SETS = (*PANELS, *TEXTS, *JOKES)
+TOO_LONG = {  # more than a minute a split
+    (name, method)
+    for name in ("ukp-minilm384-all", "ukp-mpnet768-all")
+    for method in ("diag", "full", "rank", "mixture", "lore")
 }
 
 
-def tldr(folder):
-    """Which of two summaries of a post is better? People with at least 10 comparisons."""
-    table = read_tldr(folder).of_frequent(10)
-    return table.comparisons(table.features(15))
+@dataclass(frozen=True, eq=False)
+class Split:
+    """What is learnt from, what is asked, and folds of the former that are like the latter."""
+
+    train: Comparisons
+    test: Comparisons
+    folds: list  # of masks: rows to learn from, rows to be judged by
+    asks: str  # "new items" or "known items"
 
 
-def ukp(folder):
-    """Which of two arguments is more convincing? The 60 busiest people."""
-    table = read_ukp(folder).of_frequent(100, 60)
-    return table.comparisons(table.features(20))
+# -- what is held out --------------------------------------------------------------------------------------------------
 
 
-def jester(folder, per_person, seed):
+def spread_folds(users, rng):
+    """Each person's rows, dealt evenly."""
+    shuffled = rng.permutation(len(users))
+    fold = np.empty(len(users), dtype=int)
+    for user in np.unique(users):
+        own = shuffled[users[shuffled] == user]
+        fold[own] = (np.arange(len(own)) + rng.integers(FOLDS)) % FOLDS
+    return [(fold != k, fold == k) for k in range(FOLDS)]
+
+
+def context_folds(contexts, rng):
+    """Contexts stay whole."""
+    labels, place = np.unique(contexts, return_inverse=True)
+    fold = (rng.permutation(len(labels)) % FOLDS)[place]
+    return [(fold != k, fold == k) for k in range(FOLDS)]
+
+
+def item_folds(first, second, rng):
+    """Rows with both items in a part are judged by rows with none in it."""
+    part = rng.permutation(max(first.max(), second.max()) + 1) % FOLDS
+    return [((part[first] != k) & (part[second] != k), (part[first] == k) & (part[second] == k)) for k in range(FOLDS)]
+
+
+# -- the sets ----------------------------------------------------------------------------------------------------------
+
+
+def panel(folder, name, seed):
+    """Choices as pairs: one pair per choice to learn from, all others to be asked."""
+    rng = np.random.default_rng(seed)
+    with np.load(folder / "choice" / f"{name}.npz") as stored:
+        users, options, chosen = stored["users"], stored["options"].astype(float), stored["chosen"]
+    held = np.zeros(len(users), dtype=bool)
+    for user in np.unique(users):
+        own = np.flatnonzero(users == user)
+        held[rng.permutation(own)[: max(1, round(0.3 * len(own)))]] = True
+    others = options.shape[1] - 1
+    other = (chosen + 1 + rng.integers(others, size=len(users))) % (others + 1)
+
+    def pairs(sets, other, weight):
+        taken, left = options[sets, chosen[sets]], options[sets, other]
+        y = rng.integers(2, size=len(sets))
+        first, second = np.where(y[:, None] == 1, taken, left), np.where(y[:, None] == 1, left, taken)
+        differ = (first != second).any(axis=1)
+        weights = np.full(differ.sum(), weight)
+        return Comparisons.from_sides(first[differ], second[differ], y[differ], users[sets][differ], weights=weights)
+
+    learnt, asked = np.flatnonzero(~held), np.repeat(np.flatnonzero(held), others)
+    each = (chosen[asked] + 1 + np.tile(np.arange(others), held.sum())) % (others + 1)
+    train = pairs(learnt, other[learnt], 1.0)
+    return Split(train, pairs(asked, each, 1.0 / others), spread_folds(train.users, rng), "known items")
+
+
+@lru_cache(maxsize=1)
+def texts(folder, name):
+    """Comparisons of texts, by name."""
+    if name.startswith("tldr"):
+        table = read_tldr(folder).of_frequent(10)
+        return table.comparisons(table.embedding if name == "tldr-768" else table.features(15))
+    table = read_ukp(folder).of_frequent(100, None if name.endswith("all") else 60)
+    if name == "ukp":
+        return table.comparisons(table.features(20))
+    if "mpnet" in name:
+        return table.comparisons(table.embedding)
+    with (
+        np.load(folder / "ukpconvarg" / "mpnet768.npz") as one,
+        np.load(folder / "ukpconvarg" / "minilm384.npz") as other,
+    ):
+        place = {key: i for i, key in enumerate(other["ids"].tolist())}
+        small = other["emb"].astype(float)[[place[key] for key in one["ids"].tolist()]]
+    return table.comparisons(components(small, int(name.removeprefix("ukp-pc"))) if "-pc" in name else small)
+
+
+def of_texts(folder, name, seed):
+    """A quarter of the contexts held out."""
+    data, rng = texts(folder, name), np.random.default_rng(seed)
+    contexts = np.unique(data.contexts)
+    held = np.isin(data.contexts, rng.permutation(contexts)[: round(len(contexts) / 4)])
+    keep = np.ones(len(data), dtype=bool)
+    if name.endswith("-120") or "-pc" in name:
+        for user in data.labels:
+            keep[rng.permutation(np.flatnonzero((data.users == user) & ~held))[120:]] = False
+    keep &= np.isin(data.users, np.intersect1d(data.users[held], data.users[~held & keep]))
+    train = data.take(~held & keep)
+    return Split(train, data.take(held & keep), context_folds(train.contexts, rng), "new items")
+
+
+def of_jokes(folder, name, seed):
     """Which of two jokes did a person rate higher? Features from people who are not among the users."""
     ratings, rng = read_jester(folder), np.random.default_rng(seed)
-    order = np.arange(len(ratings))
-    rng.shuffle(order)
+    order = rng.permutation(len(ratings))
     users, others = order[:60], order[60:]
     _, size, right = np.linalg.svd(ratings[others] - ratings[others].mean(axis=0), full_matrices=False)
     features = right[:10].T * size[:10] / size[0] * 10
-    held = np.isin(np.arange(100), rng.permutation(100)[:30])
-    parts = []
-    drawn = {user: [] for user in users}
+    shuffled = rng.permutation(100)
+    new, known = shuffled[:30], shuffled[30:]
+    same, number = name.endswith("k"), name.removeprefix("jester").rstrip("k")
+
+    def drawn(jokes, n):
+        return np.array([rng.choice(jokes, 2, replace=False) for _ in range(n)])
+
+    rows: list[list] = [[], []]
     for user in users:
-        for jokes, n in ((np.flatnonzero(~held), per_person), (np.flatnonzero(held), 150)):
-            pairs = np.array([rng.choice(jokes, 2, replace=False) for _ in range(n)])
-            drawn[user].append(pairs[ratings[user, pairs[:, 0]] != ratings[user, pairs[:, 1]]])
-    for part in (0, 1):
-        owner = np.repeat(users, [len(drawn[user][part]) for user in users])
-        first, second = np.concatenate([drawn[user][part] for user in users]).T
+        if name == "jester-rankings":
+            some = rng.choice(known, 10, replace=False)
+            train = rng.permuted(some[np.array(np.triu_indices(10, 1)).T], axis=1)
+        else:
+            train = drawn(known, int(number))
+        test = drawn(known if same else new, 150)
+        if same:
+            seen = {frozenset(pair) for pair in train.tolist()}
+            test = test[[frozenset(pair) not in seen for pair in test.tolist()]]
+        for part, pairs in zip(rows, (train, test), strict=True):
+            differ = ratings[user, pairs[:, 0]] != ratings[user, pairs[:, 1]]
+            part.append(np.column_stack([np.full(differ.sum(), user), pairs[differ]]))
+    made = []
+    for part in rows:
+        owner, first, second = np.concatenate(part).T
         better = ratings[owner, first] > ratings[owner, second]
-        parts.append(Comparisons.from_sides(features[first], features[second], better, owner))
-    return parts
+        made.append(Comparisons.from_sides(features[first], features[second], better, owner))
+    _, first, second = np.concatenate(rows[0]).T
+    folds = spread_folds(made[0].users, rng) if same else item_folds(first, second, rng)
+    return Split(*made, folds, "known items" if same else "new items")
 
 
-def split(data, seed, share=0.3):
-    """Train and test rows, contexts kept whole, only users who have some of both."""
-    contexts = np.unique(data.contexts)
-    test = np.isin(data.contexts, np.random.default_rng(seed).permutation(contexts)[: int(share * len(contexts))])
-    both = np.isin(data.users, np.intersect1d(np.unique(data.users[test]), np.unique(data.users[~test])))
-    return data.take(~test & both), data.take(test & both)
+def draw(folder, name, seed) -> Split:
+    """A split of a set."""
+    return (panel if name in PANELS else of_texts if name in TEXTS else of_jokes)(folder, name, seed)
 
 
-def main():
-    """Print a line per data set."""
+# -- methods -----------------------------------------------------------------------------------------------------------
+
+
+def prefkin(split: Split, bare: bool):
+    """The default; told what is asked where it can be told."""
+    train, told = split.train, {}
+    if bare:
+        train = Comparisons.from_arrays(train.Z, train.y, train.users)
+    elif "predict_for" in PrefKin().get_params():
+        told = {"predict_for": split.asks}
+    model = PrefKin(n_jobs=1, **told).fit(train)
+    return model.predict_proba(split.test.Z, users=split.test.users)[:, 1], model.structure_
+
+
+def rival(name, split: Split):
+    """A rival's probabilities."""
+    train, test = split.train, split.test
+    order = np.argsort(train.who, kind="stable")
+    rows = Panel(train.Z[order], train.y[order], train.who[order], len(train.labels))
+    folds = [(learn[order], judge[order]) for learn, judge in split.folds]
+    forecast = RIVALS[name](rows, folds, test.Z, np.searchsorted(train.labels, test.users))
+    return forecast.p, forecast.note
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One method on one split."""
+
+    set: str
+    split: int
+    method: str
+    signed: np.ndarray  # log odds of the answers that were given
+    weights: np.ndarray
+    users: np.ndarray
+    seconds: float
+    note: str
+
+    def row(self) -> dict:
+        """What is printed and stored."""
+        loss, share = np.logaddexp(0, -self.signed), self.weights / self.weights.sum()
+        return {
+            "set": self.set,
+            "split": self.split,
+            "method": self.method,
+            "log_loss": float(share @ loss),
+            "accuracy": float(share @ (0.5 + 0.5 * np.sign(self.signed))),
+            "slope": calibration_slope(self.signed, self.weights),
+            "seconds": self.seconds,
+            "answers": len(self.signed),
+            "note": self.note,
+        }
+
+
+def run(name, seed, method, split: Split, bare: bool) -> Result:
+    """Fit, predict, and time both."""
+    before = time.process_time()
+    p, note = prefkin(split, bare) if method == "PrefKin" else rival(method, split)
+    seconds = time.process_time() - before
+    test = split.test
+    odds = logit(np.clip(p, 1e-12, 1 - 1e-12))
+    return Result(name, seed, method, (2 * test.y - 1) * odds, test.weights, test.users, seconds, note)
+
+
+def difference(one: list[Result], other: list[Result]) -> tuple[float, float]:
+    """Mean log-loss of `one` less that of `other` on the same answers, and its standard error clustered by person."""
+    gap = np.concatenate(
+        [np.logaddexp(0, -a.signed) - np.logaddexp(0, -b.signed) for a, b in zip(one, other, strict=True)]
+    )
+    weights, users = np.concatenate([r.weights for r in one]), np.concatenate([r.users for r in one])
+    mean = float(np.average(gap, weights=weights))
+    _, who = np.unique(users, return_inverse=True)
+    total = np.bincount(who, weights * (gap - mean))
+    return mean, float(np.sqrt((total**2).sum() * len(total) / max(len(total) - 1, 1)) / weights.sum())
+
+
+def joined(results: list[Result]) -> Result:
+    """Several splits as one."""
+    parts = {key: np.concatenate([getattr(r, key) for r in results]) for key in ("signed", "weights", "users")}
+    return replace(results[0], **parts, seconds=float(np.mean([r.seconds for r in results])), note="")
+
+
+def table(name, found: dict[str, list[Result]]) -> str:
+    """A set's methods over all splits."""
+    first = next(iter(found))
+    lines = [f"{name} ({len(found[first])} splits)"]
+    lines.append(f"  {'method':10}{'log-loss':>10}{'accuracy':>10}{'slope':>8}{'CPU s':>8}   to {first}")
+    losses = {}
+    for method, results in found.items():
+        whole = joined(results).row()
+        losses[method] = whole["log_loss"]
+        gap = "" if method == first else "{:+.4f} ({:.4f})".format(*difference(results, found[first]))
+        lines.append(
+            f"  {method:10}{whole['log_loss']:10.4f}{whole['accuracy']:10.4f}{whole['slope']:8.3f}"
+            f"{whole['seconds']:8.1f}   {gap}"
+        )
+    if first == "PrefKin" and len(losses) > 1:
+        rivals = {method: loss for method, loss in losses.items() if method != first}
+        least = min(rivals, key=rivals.__getitem__)
+        lines.append(f"  PrefKin / best rival ({least}): {losses[first] / rivals[least]:.4f}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print a line per set, split and method, and a table per set."""
+    methods = ["PrefKin", *RIVALS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", default=["tldr", "ukp", "jester20", "jester50", "jester200"])
+    parser.add_argument("sets", nargs="*", default=list(SETS), metavar="SET", help=", ".join(SETS))
     parser.add_argument("--splits", nargs=2, type=int, default=(10, 5), metavar=("FIRST", "COUNT"))
+    parser.add_argument(
+        "--methods", nargs="+", default=methods, choices=methods, metavar="NAME", help=", ".join(methods)
+    )
+    parser.add_argument("--bare", action="store_true", help="PrefKin is given Z, y and users, nothing else")
+    parser.add_argument("--out", type=Path, help="csv file for the rows")
     args = parser.parse_args()
+    if unknown := sorted(set(args.sets) - set(SETS)):
+        parser.error(f"no set {unknown[0]!r}; there are {', '.join(SETS)}")
     warnings.simplefilter("ignore")
-    first, count = args.splits
-    folder = data_folder()
-    print(f"{'data':10}" + "".join(f"{name:>24}" for name in METHODS) + "   PrefKin / best rival")
+    folder, rows = data_folder(), []
     for name in args.sets:
-        losses, seen = [], set()
-        whole = {"tldr": tldr, "ukp": ukp}[name](folder) if name in ("tldr", "ukp") else None
-        for seed in range(first, first + count):
-            if whole is None:
-                train, test = jester(folder, int(name.removeprefix("jester")), seed)
-            else:
-                train, test = split(whole, seed)
-            models = [make().fit(train) for make in METHODS.values()]
-            seen.add(models[0].structure_)
-            losses.append([held_out(model, test).log_loss for model in models])
-        losses = np.array(losses)
-        error = (losses - losses[:, :1]).std(axis=0, ddof=1) / np.sqrt(count)
-        cells = "".join(f"{m:>15.4f} ± {e:.4f}" for m, e in zip(losses.mean(axis=0), error, strict=True))
-        ratio = losses[:, 0].mean() / losses[:, 1:].mean(axis=0).min()
-        print(f"{name:10}{cells}   {ratio:.4f}  ({', '.join(sorted(seen))})", flush=True)
+        found: dict[str, list[Result]] = {}
+        for seed in range(args.splits[0], sum(args.splits)):
+            split = draw(folder, name, seed)
+            for method in args.methods:
+                if (name, method) in TOO_LONG:
+                    print(f"{name:18} {seed:3} {method:9} -", flush=True)
+                    continue
+                try:
+                    result = run(name, seed, method, split, args.bare)
+                except np.linalg.LinAlgError as error:  # said, and not hidden in a mean over the other splits
+                    print(f"{name:18} {seed:3} {method:9} - ({error})", flush=True)
+                    continue
+                found.setdefault(method, []).append(result)
+                rows.append(row := result.row())
+                print(
+                    f"{name:18} {seed:3} {method:9} {row['log_loss']:.4f} {row['accuracy']:.4f} {row['slope']:6.3f} "
+                    f"{row['seconds']:7.1f} s  {row['note']}",
+                    flush=True,
+                )
+                if args.out:
+                    with args.out.open("w", newline="") as file:
+                        writer = csv.DictWriter(file, list(row))
+                        writer.writeheader()
+                        writer.writerows(rows)
+        whole = {method: results for method, results in found.items() if len(results) == args.splits[1]}
+        print(f"\n{table(name, whole)}\n", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
