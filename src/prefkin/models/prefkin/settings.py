@@ -53,10 +53,10 @@ class Calibration:
     moves: int = 4  # of the best so far
     directions: int = 128  # in which options are judged, where they hold `most_of_it`
     most_of_it: float = 0.75  # of what rows vary
-    farther: float = 0.5  # held-out log-likelihood against half a decade squared between a variance and its evidence
+    farther: float = 0.1  # held-out log-likelihood against half a decade squared between a variance and its evidence
     matching: int = 2  # rounds of sites for other variances
     temperatures: tuple[float, ...] = tuple(np.round(np.geomspace(0.4, 2.0, 29), 3).tolist())
-    stiffness: float = 50.0  # log-likelihood against log² temperature: about 10 % off 1 is expected
+    stiffness: float = 20.0  # log-likelihood against log² temperature: about 15 % off 1 is expected
     clearly: float = 1.0  # log-likelihood, beside half a standard error, by which an option must beat the plain one
 
 
