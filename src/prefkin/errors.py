@@ -6,6 +6,7 @@ __all__ = [
     "AssumptionWarning",
     "CalibrationWarning",
     "ConvergenceError",
+    "DependenceWarning",
     "ExperimentError",
     "InvalidCandidates",
     "InvalidComparisons",
@@ -78,6 +79,10 @@ class AssumptionWarning(PrefkinWarning):
 
 class CalibrationWarning(PrefkinWarning):
     """A radius whose coverage was not reached in simulations of data like these."""
+
+
+class DependenceWarning(PrefkinWarning):
+    """Rows that were made from rankings or ratings: they were made to count for what they tell."""
 
 
 class SeparationWarning(PrefkinWarning):

@@ -68,8 +68,10 @@ def test_where_nothing_is_shared_people_are_drawn_to_nothing_and_everything_stil
     theta = 2.0 * np.concatenate([np.eye(4), -np.eye(4)])  # they cancel out
     y = (rng.random(480) < expit(np.einsum("ij,ij->i", Z, theta[users]))).astype(float)
     model = shrink_to_pooled().fit(Z, y, users=users)
-    assert np.isfinite(model.theta_).all() and np.isfinite(model.radius_).all()
-    assert np.isfinite(model.width(0)) and np.isfinite(model.fold_in(Z[:5], y[:5]).theta).all()
+    assert np.isfinite(model.theta_).all()
+    assert np.isfinite(model.radius_).all()
+    assert np.isfinite(model.width(0))
+    assert np.isfinite(model.fold_in(Z[:5], y[:5]).theta).all()
     assert np.abs(model.theta_ - theta).mean() < 0.5
 
 
@@ -81,7 +83,8 @@ def test_groups_are_found_by_rows_that_do_not_judge_them():
     y = (rng.random(640) < expit(np.einsum("ij,ij->i", Z, theta[users]))).astype(float)
     seats = mixture_em().fit(Z, y, users=users).seats_
     assert np.unique(seats).size == 2
-    assert (seats[::2] == seats[0]).all() and (seats[1::2] == seats[1]).all()
+    assert (seats[::2] == seats[0]).all()
+    assert (seats[1::2] == seats[1]).all()
 
 
 def test_a_walk_along_a_grid_looks_past_one_bump_and_no_further_than_needed():

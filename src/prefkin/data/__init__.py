@@ -3,8 +3,10 @@
 arrays       names for the arrays that pass between functions
 checks       arrays, answers and labels, checked where they enter
 items        which rows are about the same thing
+choices      rankings and choices among several as pairs
 rows         comparisons sorted by user
 comparisons  `Comparisons`: who saw which pair and what they chose
+dependence   rows that were made from rankings, and what they count
 candidates   `Candidates`: the actions available in each context
 storage      files written as a whole or not at all; labels as JSON
 formats      files and frames as columns: Parquet, CSV, JSON lines, NPZ

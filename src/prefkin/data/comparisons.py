@@ -27,6 +27,7 @@ from prefkin.data.checks import (
     refuse_bad_rows,
     refuse_vanishing,
 )
+from prefkin.data.choices import Pairs, pairs_of_choices, pairs_of_rankings
 from prefkin.data.items import codes_of_features, codes_of_names, item_names
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons
@@ -39,7 +40,8 @@ DROPPABLE = ("ties", "missing")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparisons:
-    """Checked comparisons; build them with `from_arrays`, `from_sides` or `prefkin.read_comparisons`.
+    """Checked comparisons; build them with `from_arrays`, `from_sides`, `from_rankings`, `from_choices` or
+    `prefkin.read_comparisons`.
 
     >>> data = Comparisons.from_arrays([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [1, 0, 1], ["ann", "ann", "bo"])
     >>> data
@@ -58,6 +60,7 @@ class Comparisons:
     feature_names: tuple[str, ...] | None = None
     dropped: Mapping[str, int] = field(default_factory=dict)  # rows left out on request, by reason
     items: LabelArray | None = None  # (n, 2)  names of a and a′, where they have any
+    weighted: bool = False  # were the weights given?
 
     @classmethod
     def from_arrays(
@@ -115,6 +118,105 @@ class Comparisons:
             difference = one - other
         difference[np.isinf(one) | np.isinf(other)] = np.inf  # also inf − inf: infinite, not missing
         return cls._checked(difference, one, other, y, users, weights, contexts, items, feature_names, drop)
+
+    @classmethod
+    def from_rankings(
+        cls,
+        features: ArrayLike,
+        rankings: Sequence[Sequence[Any]],
+        users: ArrayLike | Sequence[Hashable],
+        *,
+        contexts: ArrayLike | Sequence[Hashable] | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Comparisons:
+        """Rankings of items, as pairs that count for what they tell: fewer answers than there are pairs.
+
+        Parameters
+        ----------
+        features : (items, d)
+        rankings : for each, rows of `features`, best first; not all need be there, a nested list is a tie
+        users : whose ranking each is
+        contexts : what each is about; unless given, each ranking is a context of its own
+
+        An item is heard as the best of itself and those below it, each of these pairs with weight 2/A for A items left.
+        On rankings of 10 jokes made of Jester ratings this took PrefKin's held-out log-loss from .690 (pairs that all
+        count 1) to .646, and the slope of answers on log odds from .96 to 1.08; with 5 jokes .703 to .657 (.49 to 1.06),
+        with 20 .888 to .622 (.24 to .99): docs/method.md.
+
+        >>> X = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+        >>> data = Comparisons.from_rankings(X, [[2, 0, 1], [1, [0, 2]]], ["ann", "bo"])
+        >>> data.items.tolist()
+        [[0, 2], [1, 2], [0, 1], [0, 1], [1, 2]]
+        >>> data.y.tolist(), data.weights.round(2).tolist()
+        ([0.0, 0.0, 1.0, 0.0, 1.0], [0.67, 0.67, 1.0, 0.67, 0.67])
+        """
+        X = feature_matrix(features, "features")
+        return cls._of_sets(X, pairs_of_rankings(rankings, len(X)), True, len(rankings), users, contexts, feature_names)
+
+    @classmethod
+    def from_choices(
+        cls,
+        options: ArrayLike | Sequence[ArrayLike],
+        chosen: ArrayLike | Sequence[int],
+        users: ArrayLike | Sequence[Hashable],
+        *,
+        contexts: ArrayLike | Sequence[Hashable] | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Comparisons:
+        """Choices among several options: the chosen one against each other, together counted as one answer.
+
+        Parameters
+        ----------
+        options : (choices, A, d), or a list of (A_t, d) where sets differ in size; "none of these" is a row like others
+        chosen : position of the chosen option in each set
+        users : whose choice each is
+        contexts : what each is about; unless given, each choice is a context of its own
+
+        Each pair of a choice among A has weight 2/A, the information of the exact conditional logit near indifference.
+        What that costs against the exact one, and other weights: docs/method.md, Rankings and choices.
+
+        >>> data = Comparisons.from_choices([[[1.0], [2.0], [0.0]], [[3.0], [1.0], [0.0]]], [1, 0], ["ann", "bo"])
+        >>> data.Z.ravel().tolist(), data.y.tolist()
+        ([-1.0, 2.0, 2.0, 3.0], [0.0, 1.0, 1.0, 1.0])
+        >>> data.weights.round(2).tolist(), data.contexts.tolist()
+        ([0.67, 0.67, 0.67, 0.67], [0, 0, 1, 1])
+        """
+        X, pairs = pairs_of_choices(options, chosen)
+        return cls._of_sets(X, pairs, False, len(np.asarray(chosen)), users, contexts, feature_names)
+
+    @classmethod
+    def _of_sets(
+        cls,
+        X: FloatArray,
+        pairs: Pairs,
+        named: bool,
+        n_sets: int,
+        users: ArrayLike | Sequence[Hashable],
+        contexts: ArrayLike | Sequence[Hashable] | None,
+        feature_names: Sequence[str] | None,
+    ) -> Comparisons:
+        """Pairs out of sets of items: owners and contexts are given for each set; `named`: rows of X are items."""
+        owners = label_array(users, "users")
+        about = np.arange(n_sets) if contexts is None else label_array(contexts, "contexts")
+        for name, part in (("users", owners), ("contexts", about)):
+            if len(part) != n_sets:
+                raise InvalidComparisons(
+                    f"{name} has {len(part)} entries for {n_sets} sets of items; give one for each"
+                )
+        first, second = np.array(pairs.first, dtype=np.intp), np.array(pairs.second, dtype=np.intp)
+        if not len(first):
+            raise InvalidComparisons("nothing was compared: no set has two items that differ; give at least one")
+        number = np.array(pairs.sets)
+        return cls.from_sides(
+            X[first],
+            X[second],
+            pairs.y,
+            owners[number],
+            weights=pairs.weights,
+            contexts=about[number],
+            items=np.column_stack([first, second]) if named else None,
+            feature_names=feature_names,
+        )
 
     @classmethod
     def _checked(
@@ -180,7 +282,7 @@ class Comparisons:
         if not scale.any():
             raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
         titles = None if feature_names is None else tuple(str(name) for name in feature_names)
-        data = cls(Z, answers, owners, scale, where, first, second, titles, dropped, names)
+        data = cls(Z, answers, owners, scale, where, first, second, titles, dropped, names, weights is not None)
         data._coded  # noqa: B018 - labels that cannot be told apart are refused here, not later
         return data
 
@@ -237,6 +339,7 @@ class Comparisons:
             None if self.second is None else self.second[pick],
             self.feature_names,
             items=None if self.items is None else self.items[pick],
+            weighted=self.weighted,
         )
 
     def by_user(self, *, copy: bool = True) -> UserRows:

@@ -6,6 +6,7 @@ probabilities, policies, questions and files, so they are written once, here.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -31,11 +32,12 @@ from sklearn.utils.validation import (
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.dependence import effective_weights
 from prefkin.data.rows import Rows, UserRows
 from prefkin.decide.belief import Belief
 from prefkin.decide.policy import Policy, greedy_policy, safest_policy
 from prefkin.decide.session import ActiveSession, session_state
-from prefkin.errors import InvalidComparisons, InvalidParameter
+from prefkin.errors import DependenceWarning, InvalidComparisons, InvalidParameter
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import threads
 from prefkin.inference.information import information_matrix
@@ -297,6 +299,15 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             given = getattr(self, "feature_names_in_", None)  # scikit-learn's, when Z was a frame
             self.feature_names_ = None if given is None else tuple(str(name) for name in given)
         rows = data.by_user(copy=not isinstance(Z, Comparisons))
+        if not data.weighted and (counted := effective_weights(rows)) is not None:
+            warnings.warn(
+                f"rows look like all pairs of rankings or ratings, where nobody ever contradicts themselves: "
+                f"{len(counted)} rows count for {counted.sum():.0f}; use Comparisons.from_rankings, or pass "
+                f"{'weights' if isinstance(Z, Comparisons) else 'sample_weight'} (1 for each, if they are answers)",
+                DependenceWarning,
+                stacklevel=3,
+            )
+            rows = replace(rows, rows=rows.rows._replace(weights=counted))
         if rows.rows.Z.dtype == np.float32 and not self._keeps_float32:
             rows = replace(rows, rows=rows.rows._replace(Z=rows.rows.Z.astype(np.float64)))
         return rows, classes
