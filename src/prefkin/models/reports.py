@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray, LabelArray
+from prefkin.data.checks import feature_matrix
+from prefkin.errors import InvalidComparisons
 
 __all__ = ["Explanation", "FoldedIn", "Summary", "counted", "strength"]
 
@@ -109,9 +113,30 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class FoldedIn:
-    """A new user, placed among those already known."""
+    """A new user, placed among those already known.
+
+    >>> import numpy as np
+    >>> sure = FoldedIn(np.array([2.0]), np.array([]), 0.1, np.array([2.0]))
+    >>> unsure = FoldedIn(np.array([2.0]), np.array([]), 9.0, np.array([2.0]), covariance=np.array([[9.0]]))
+    >>> [round(float(each.predict_proba([[1.0]])[0, 1]), 2) for each in (sure, unsure)]
+    [0.88, 0.72]
+    """
 
     theta: FloatArray  # (d,) the estimate to use
     neighbours: LabelArray  # labels of the fitted users whose data shape it
     radius: float  # of own_theta
     own_theta: FloatArray  # (d,) from the new user's rows alone
+    covariance: FloatArray | None = None  # (d, d) of theta, where the model knows it
+    temperature: float = 1.0  # factor on margins that makes probabilities honest
+
+    def predict_proba(self, Z: ArrayLike) -> FloatArray:
+        """Probability that the second and that the first side of each row is preferred, (n, 2); drawn to ½ by doubt."""
+        rows = feature_matrix(Z, "Z")
+        if rows.shape[1] != len(self.theta):
+            raise InvalidComparisons(f"Z has {rows.shape[1]} features, but the model was fitted with {len(self.theta)}")
+        margin = rows @ self.theta
+        if self.covariance is not None:
+            variance = np.einsum("ij,ij->i", rows @ self.covariance, rows)
+            margin = self.temperature * margin / np.sqrt(1.0 + np.pi * variance / 8.0)
+        chance = expit(margin)
+        return np.column_stack([1.0 - chance, chance])

@@ -102,27 +102,37 @@ class _Pairs(NamedTuple):
         return _Pairs(self.one[which], self.other[which], self.gain[which])
 
     def liked_best(self, n: int) -> _Pairs:
-        """Those that both sides like best, the clearer half of them."""
-        order = np.lexsort([self.other, self.one, -self.gain])
-        first = np.full(n, len(order))
+        """Those that both sides like best, the clearer half of them; of equals the first."""
+        most = np.zeros(n)
         for side in (self.one, self.other):
-            np.minimum.at(first, side[order], np.arange(len(order)))
-        place = np.empty(len(order), dtype=np.intp)
-        place[order] = np.arange(len(order))
-        best = self.some((first[self.one] == place) & (first[self.other] == place) & (self.gain > 0.0))
-        return best.some(best.gain >= np.median(best.gain)) if len(best.gain) else best
+            np.maximum.at(most, side, self.gain)
+        best = self.some((self.gain > 0.0) & (self.gain == most[self.one]) & (self.gain == most[self.other]))
+        if not len(best.gain):
+            return best
+        best = best.some(best.gain >= np.median(best.gain))
+        first = np.full(n, len(best.gain))  # pairs are in order, so that the first of a set comes first
+        for side in (best.one, best.other):
+            np.minimum.at(first, side, np.arange(len(best.gain)))
+        place = np.arange(len(best.gain))
+        return best.some((first[best.one] == place) & (first[best.other] == place))
 
-    def renamed(self, into: IntArray, partners: int) -> _Pairs:
-        """Between what sets became: the likeliest partners of each, by what their parts would have gained."""
+    def renamed(self, into: IntArray, grown: BoolArray, partners: int) -> tuple[_Pairs, int]:
+        """Between what sets became, and how many pairs are as before: those come first.
+
+        Sets that have grown keep their likeliest partners, by what their parts would have gained.
+        """
         one, other = into[self.one], into[self.other]
-        low, high = np.minimum(one, other), np.maximum(one, other)
-        order = np.lexsort([-self.gain, high, low])
-        low, high, gain = low[order], high[order], self.gain[order]
-        new = np.concatenate([[True], (low[1:] != low[:-1]) | (high[1:] != high[:-1])]) & (low != high)
-        pairs = _Pairs(low[new], high[new], gain[new])
-        return pairs.some(
-            (_rank(pairs.one, pairs.gain) < partners) | (_rank(pairs.other, pairs.gain) < partners)
-        )
+        new = grown[one] | grown[other]
+        low, high, gain = np.minimum(one, other)[new], np.maximum(one, other)[new], self.gain[new]
+        order = np.lexsort([-gain, high, low])
+        low, high, gain = low[order], high[order], gain[order]
+        first = np.concatenate([[True], (low[1:] != low[:-1]) | (high[1:] != high[:-1])])[: len(low)] & (low != high)
+        fresh, kept = _Pairs(low[first], high[first], gain[first]), self.some(~new)
+        near = np.zeros(len(fresh.gain), dtype=bool)
+        for side in (fresh.one, fresh.other):
+            near |= grown[side] & (_rank(side, fresh.gain) < partners)
+        both = (np.concatenate(columns) for columns in zip(kept, fresh.some(near), strict=True))
+        return _Pairs(*both), len(kept.gain)
 
 
 def _rank(of: IntArray, value: FloatArray) -> IntArray:
@@ -136,7 +146,7 @@ def _rank(of: IntArray, value: FloatArray) -> IntArray:
 
 
 def _united(sums: Terms, sizes: IntArray, prior: Prior, seating: Seating, partners: int) -> IntArray:
-    """For each set the one in which it ends, once half of them are gone or no union gains."""
+    """For each set the one in which it ends, once half of them are gone or no union gains; `sums` and `sizes` change."""
     n, into = len(sums), np.arange(len(sums))
     score, left = set_evidence(sums, prior.m0, prior.between) + seating.weigh(sizes), n
 
@@ -148,18 +158,17 @@ def _united(sums: Terms, sizes: IntArray, prior: Prior, seating: Seating, partne
     one, other = _likely_pairs(sums, prior, 2 * partners)
     pairs = _Pairs(one, other, gains(one, other))
     while left > n // 2 and len((best := pairs.liked_best(n)).one):
-        step, sizes = np.arange(n), sizes.copy()
+        step = np.arange(n)
         step[best.other] = best.one
         score[best.one] += best.gain + score[best.other]
         sizes[best.one] += sizes[best.other]
         for total in (sums.A, sums.a, sums.level):
             total[best.one] += total[best.other]
         into, left = step[into], left - len(best.one)
-        pairs = pairs.renamed(step, partners)
-        touched = np.zeros(n, dtype=bool)
-        touched[best.one] = True
-        again = np.flatnonzero(touched[pairs.one] | touched[pairs.other])
-        pairs.gain[again] = gains(pairs.one[again], pairs.other[again])
+        grown = np.zeros(n, dtype=bool)
+        grown[best.one] = True
+        pairs, known = pairs.renamed(step, grown, partners)
+        pairs.gain[known:] = gains(pairs.one[known:], pairs.other[known:])
     return into
 
 

@@ -7,7 +7,7 @@ everybody alike, or nobody related. All else follows from the posterior: estimat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
@@ -40,7 +40,7 @@ from prefkin.models.prefkin.calibrate import Fit, Fitted, Verdict, fitted_in, ju
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups, place, settle
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
-from prefkin.models.prefkin.mixture import Mixture, Prior, finished, solved
+from prefkin.models.prefkin.mixture import Crowd, Mixture, Prior, finished, solved
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST
 from prefkin.models.reports import Explanation, FoldedIn, Summary
@@ -63,8 +63,8 @@ class PrefKin(PreferenceModel):
         are known; new items where items are known (`from_sides`, `items=`); pairs that several people were asked about
     level : of `radius_` and of the caution in `policy`
     n_jobs : threads; None or -1 for all cores
-    random_state : with more than 200 users (fewer with very many features) the prior is learnt from some: chosen by
-        what they answered (None), or drawn
+    random_state : with so many users that it would take long, the metric is learnt from some (at least 200), and with
+        more than 20,000 groups are sought among so many: chosen by what they answered (None), or drawn
 
     Attributes
     ----------
@@ -342,7 +342,6 @@ class PrefKin(PreferenceModel):
         last = self.membership_.shape[1] - 1
         grouped = self.structure_ == "groups"
         sizes = np.bincount(places, minlength=last + 1)[:-1]
-        others = [1.0 - self._own_share(u) if grouped_with else 0.0 for u, grouped_with in self._leaning()]
         return Summary(
             self.structure_,
             len(places),
@@ -351,13 +350,24 @@ class PrefKin(PreferenceModel):
             tuple(sorted((int(size) for size in sizes if size), reverse=True)) if grouped else (),
             int((places == last).sum()) if grouped else 0,
             int((self.membership_.max(axis=1) < TRUST.certain_place).sum()) if grouped else None,
-            float(np.mean(others)),
+            float(np.mean(self._from_others())),
             None if len(places) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
         )
 
-    def _leaning(self) -> Iterator[tuple[int, bool]]:
-        """Every user, and whether there is anybody to lean on."""
-        return ((u, len(self.members(u)) > 1) for u in range(len(self._users)))
+    def _from_others(self) -> FloatArray:
+        """How much of each estimate others decide, (U,); nothing where nobody is likelier in the same group than not."""
+        mixture = self._fitted.mixture
+        share, found = mixture.share, np.zeros(len(mixture))
+        if len(mixture) < 2 or not share.shape[1]:
+            return found
+        top, everybody = np.argmax(share, axis=1), np.arange(len(share))
+        first, second = np.argsort(-share, axis=0, kind="stable")[:2, top]  # the likeliest members of everybody's group
+        other = np.where(first == everybody, second, first)
+        leaning = np.einsum("uk,uk->u", share, share[other]) > 0.5
+        for piece, terms in Crowd(mixture.users, mixture.prior.within):
+            own = mixture.prior.within * np.einsum("uii->u", terms.A, dtype=np.float64) / self._users.dim
+            found[piece] = np.where(leaning[piece], 1.0 - own, 0.0)
+        return found
 
     @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
@@ -470,7 +480,8 @@ class PrefKin(PreferenceModel):
         radius = _ball(alone.covariance(0), self.level)
         prior = 1.0 / fitted.mixture.prior.alone
         own = fitted.metric.preferences(fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior))
-        return FoldedIn(fitted.metric.preferences(one.mean[0]), self.users_[together > 0.5], radius, own)
+        theta, doubt = fitted.metric.preferences(one.mean[0]), fitted.metric.covariance(one.person(0).covariance())
+        return FoldedIn(theta, self.users_[together > 0.5], radius, own, doubt, fitted.temperature)
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
@@ -487,8 +498,9 @@ class PrefKin(PreferenceModel):
             "classes": [label_to_json(label) for label in self.classes_],
             "structure": self.structure_,
             "numbers": [mixture.prior.within, mixture.prior.between, mixture.prior.top, mixture.evidence],
+            "lonely": mixture.prior.lonely,
             "heat": self._fitted.temperature,
-            "wide": None if wide is None else [*wide.prior[1:], wide.evidence],
+            "wide": None if wide is None else [*wide.prior[1:4], wide.evidence],
             **self._named_features(),
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
         }
@@ -519,7 +531,8 @@ class PrefKin(PreferenceModel):
         # files of before 0.3 hold what features were divided by
         metric = Metric(arrays["root"] if "root" in arrays else 1.0 / arrays["scale"])
         quadratics = expand(metric.signed(users), sites)
-        mixture = solved(quadratics, sites, arrays["share"], Prior(arrays["m0"], within, between, top), evidence)
+        prior = Prior(arrays["m0"], within, between, top, about.get("lonely", 0.0))
+        mixture = solved(quadratics, sites, arrays["share"], prior, evidence)
         model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
         model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
         wide = None

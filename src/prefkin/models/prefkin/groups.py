@@ -19,6 +19,7 @@ from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.models.prefkin.crowd import Seating, crowd_prior, merge_crowd, summed_sets
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
 from prefkin.models.prefkin.mixture import (
+    IN_CACHE,
     Apart,
     Centres,
     Crowd,
@@ -250,7 +251,7 @@ def _fits(
         low[inside[piece]] = -np.inf
         look = low > -np.inf
         if K > contenders:
-            likely = np.argsort(-np.where(inside[piece], np.inf, low), axis=1, kind="stable")[:, :contenders]
+            likely = np.argpartition(np.where(inside[piece], -np.inf, -low), contenders, axis=1)[:, :contenders]
             chosen = np.zeros_like(look)
             np.put_along_axis(chosen, likely, True, axis=1)
             look &= chosen
@@ -277,7 +278,7 @@ def _least(own: Terms, centres: Centres) -> FloatArray:
 def _most(own: Terms, centres: Centres, who: IntArray, where: IntArray) -> FloatArray:
     """What user who[i] adds to the evidence of group where[i] at most."""
     found, d = np.empty(len(who)), centres.mean.shape[1]
-    for piece in pieces(len(who), d * d):
+    for piece in pieces(len(who), d * d, IN_CACHE):
         u, k = who[piece], where[piece]
         mean = centres.mean[k]
         image = own[u].images(mean)

@@ -25,6 +25,7 @@ from prefkin.inference.quadratics import STACKED_UP_TO, Quadratics, Signed, Term
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [
+    "IN_CACHE",
     "Apart",
     "Centres",
     "Crowd",
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
+IN_CACHE = 1 << 17  # numbers of small matrices worked on at once
 PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
 
 
@@ -94,7 +96,7 @@ def joint_evidence(
     """`set_evidence` of base[at] + times × other[which], pair by pair, as if all levels were 0; (pairs,)."""
     d = base.a.shape[-1]
     found = np.empty(len(at))
-    for piece in pieces(len(at), d * d):
+    for piece in pieces(len(at), d * d, IN_CACHE if d < STACKED_CHOLESKY else LIMITS.at_once):
         k, u, t = at[piece], which[piece], times[piece]
         b = between * (base.a[k] + t[:, None] * other.a[u]) + m0
         corner = 1.0 + np.einsum("...i,...i->...", b, b)
@@ -135,9 +137,9 @@ def _each_pivots(matrix: Callable[[int], FloatArray], n: int, size: int) -> Floa
     return np.array(each).reshape(n, size)
 
 
-def pieces(n: int, size: int) -> Iterator[slice]:
-    """Slices of n matrices of `size` numbers that fit in memory together."""
-    step = max(1, LIMITS.at_once // size)
+def pieces(n: int, size: int, room: int = LIMITS.at_once) -> Iterator[slice]:
+    """Slices of n matrices of `size` numbers that fit in so much room together."""
+    step = max(1, room // size)
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
@@ -490,7 +492,7 @@ def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, f
     d, known = len(centres.mean.T), float(share.sum(axis=1) @ np.einsum("uii->u", terms.A, dtype=np.float64))
     if d <= STACKED_UP_TO and share.size > LIMITS.dense:
         squares, (who, where) = 0.0, np.nonzero(share)
-        for piece in pieces(len(who), d * d):
+        for piece in pieces(len(who), d * d, IN_CACHE):
             u, k = who[piece], where[piece]
             A, weight = terms.A[u], share[u, k]
             off = terms.a[u] - np.matmul(A, centres.mean[k][:, :, None])[:, :, 0]

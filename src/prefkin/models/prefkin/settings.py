@@ -142,10 +142,10 @@ def affordable(data: Signed) -> Effort:
 def searching(data: Signed) -> Effort:
     """What a search for groups among these users is worth.
 
-    In a crowd one start is enough, since thousands speak about the scales, and three rounds; with few members a group,
+    In a crowd three rounds are enough, since hundreds speak about the scales; with few members a group, though,
     sites and memberships swing to and fro unless sites move half of the way.
     """
     effort = affordable(data)
     if len(data) <= LIMITS.most_users:
         return effort
-    return replace(effort, starts=1, rounds=3, passes=1, moves=3, steps=2, contenders=6, pace=0.5, fresh=False)
+    return replace(effort, rounds=3, passes=1, moves=3, steps=2, contenders=6, pace=0.5, fresh=False)
