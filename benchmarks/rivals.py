@@ -464,6 +464,8 @@ def hierarchical(shapes, counts=(4.0,)):
         plain = [normal(panel.take(learn), "iso") for learn, _ in folds]
         options, fits = [], {}
         for shape in shapes:
+            if shape.startswith("rank") and int(shape.removeprefix("rank ")) >= panel.X.shape[1]:
+                continue  # no rest would be left
             last = list(plain)
 
             def judge(count, shape=shape, last=last):
