@@ -140,7 +140,7 @@ class Comparisons:
 
         An item is heard as the best of itself and those below it, each of these pairs with weight 2/A for A items left.
         On rankings of 10 jokes made of Jester ratings this took PrefKin's held-out log-loss from .690 (pairs that all
-        count 1) to .646, and the slope of answers on log odds from .96 to 1.08; with 5 jokes .703 to .657 (.49 to 1.06),
+        count 1) to .646, and the slope of answers from .96 to 1.08; with 5 jokes .703 to .657 (.49 to 1.06),
         with 20 .888 to .622 (.24 to .99): docs/method.md.
 
         >>> X = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]

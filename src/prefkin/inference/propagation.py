@@ -5,9 +5,9 @@ precision·m²/2) stands in for it that gives the same mass, mean and variance o
 it (the cavity). An answer of weight w is w such sites, of which one is taken out at a time.
 
 One rule matches the moments everywhere: σ as a mixture of normal distribution functions. Beside a fine grid it is right
-to 1e-4 for cavities of any width with means down to −12, in a sixth of the time of quadrature with 21 nodes, which misses
-the slope of σ where the cavity is wide (log mass off by 0.25 at variance 100, as with the first rounds under a wide prior).
-Quadrature is better only far in the tail: at a mean of −20, an answer that nobody would expect, this log mass is off by 0.3.
+to 1e-4 with means down to −12, in a sixth of the time of quadrature with 21 nodes, which misses the slope of σ where
+the cavity is wide (log mass off by 0.25 at variance 100, as in the first rounds under a wide prior). Quadrature is
+better only far in the tail: at a mean of −20, an answer that nobody would expect, this log mass is off by 0.3.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ between. Judged are users who differ by degrees: whether there are groups, evide
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -230,9 +230,7 @@ class _Case(NamedTuple):
 class _Court:
     """The options of one kind of metric, before the same held-out answers."""
 
-    def __init__(
-        self, rows: UserRows, kind: str, fit: Fit, splits: Sequence[tuple[BoolArray, BoolArray]]
-    ) -> None:
+    def __init__(self, rows: UserRows, kind: str, fit: Fit, splits: Sequence[tuple[BoolArray, BoolArray]]) -> None:
         self.kind, self.prior = kind, fit.degrees.prior
         self.cases = [self._case(rows, fit, *split) for split in splits]
 
@@ -245,13 +243,12 @@ class _Court:
         return _Case(metric.signed(train), metric.signed(test), sites, np.diff(train.starts) > 0)
 
     def losses(self) -> dict[Option, FloatArray]:
-        """(U, T) of each option. Sites are matched to the best so far, until that stays the best among its neighbours."""
+        """(U, T) of each option; sites are matched to the best so far, until that stays the best of its neighbours."""
         found: dict[Option, FloatArray] = {}
         middle, seen = Option(self.kind), set[Option]()
         while middle not in seen and len(seen) < CALIBRATION.moves:
             seen.add(middle)
-            for option, loss in self._around(middle):
-                found[option] = loss
+            found |= self._around(middle)
             best = min(found, key=lambda option: _total(found[option]) + option.distance)
             near = max(abs(best.apart - middle.apart) if best.apart != NONE else 0, abs(best.common - middle.common))
             if near <= 1:
@@ -259,13 +256,13 @@ class _Court:
             middle = best
         return found
 
-    def _around(self, middle: Option) -> Iterator[tuple[Option, FloatArray]]:
+    def _around(self, middle: Option) -> dict[Option, FloatArray]:
         reach = range(-CALIBRATION.reach, CALIBRATION.reach + 1)
         apart = [NONE, *(middle.apart + step for step in reach if middle.apart != NONE)]
         if middle.apart == NONE:
             apart += [-4, -2]
         options = [[Option(self.kind, a, middle.common + step) for step in reach] for a in apart]
-        loss = {option: 0.0 for row in options for option in row}
+        loss = {option: np.zeros((1, 1)) for row in options for option in row}
         for k, case in enumerate(self.cases):
             case = self._matched(case, *_scales(self.prior, middle))
             self.cases[k] = case
@@ -278,7 +275,7 @@ class _Court:
                     centre = _centre(terms, _scales(self.prior, option)[1])
                     margin = _moderated(*centred_beliefs(case.unseen, through, own, within, *centre))
                     loss[option] = loss[option] + _loss(case, margin)
-        yield from loss.items()  # type: ignore[misc]
+        return loss
 
     @staticmethod
     def _matched(case: _Case, within: float, top: float) -> _Case:

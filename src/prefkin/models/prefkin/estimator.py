@@ -55,8 +55,8 @@ class PrefKin(PreferenceModel):
 
     Parameters
     ----------
-    metric : how people differ: "isotropic" (in all features alike), "diagonal" (in some more; free of units), "full" (any
-        covariance), "whitened" (the same, free of mixtures of features too), or "auto": whichever predicts held-out
+    metric : how people differ: "isotropic" (in all features alike), "diagonal" (in some more; free of units), "full"
+        (any covariance), "whitened" (the same, free of mixtures of features too), or "auto": whichever predicts held-out
         answers best, with more than 40 features isotropic
     predict_for : what is held out together when held-out answers choose (`held_out_folds`): "new items" (answers about
         items that were learnt from do not count), "known items" (they do), or "auto": contexts as a whole where they
@@ -355,7 +355,7 @@ class PrefKin(PreferenceModel):
         )
 
     def _from_others(self) -> FloatArray:
-        """How much of each estimate others decide, (U,); nothing where nobody is likelier in the same group than not."""
+        """How much of each estimate others decide, (U,); nothing where nobody likely is in the same group."""
         mixture = self._fitted.mixture
         share, found = mixture.share, np.zeros(len(mixture))
         if len(mixture) < 2 or not share.shape[1]:
