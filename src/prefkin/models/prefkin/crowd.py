@@ -145,7 +145,7 @@ def _rank(of: IntArray, value: FloatArray) -> IntArray:
 
 
 def _united(sums: Terms, sizes: IntArray, prior: Prior, seating: Seating, partners: int) -> IntArray:
-    """For each set the one in which it ends, once half of them are gone or no union gains; `sums` and `sizes` change."""
+    """For each set the one in which it ends, once half of them are gone or no union gains."""
     n, into = len(sums), np.arange(len(sums))
     score, left = set_evidence(sums, prior.m0, prior.between) + seating.weigh(sizes), n
 

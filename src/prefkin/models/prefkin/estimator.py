@@ -56,8 +56,8 @@ class PrefKin(PreferenceModel):
     Parameters
     ----------
     metric : how people differ: "isotropic" (in all features alike), "diagonal" (in some more; free of units), "full"
-        (any covariance), "whitened" (the same, free of mixtures of features too), or "auto": whichever predicts held-out
-        answers best, with more than 40 features isotropic
+        (any covariance), "whitened" (the same, free of mixtures of features too), or "auto": whichever predicts
+        held-out answers best; with more than 40 features isotropic
     predict_for : what is held out together when held-out answers choose (`held_out_folds`): "new items" (answers about
         items that were learnt from do not count), "known items" (they do), or "auto": contexts as a whole where they
         are known; new items where items are known (`from_sides`, `items=`); pairs that several people were asked about
