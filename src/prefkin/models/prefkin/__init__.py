@@ -3,8 +3,10 @@
 settings   every constant with its reason, and how much effort users are worth
 mixture    a mixture prior over users: evidence of a set, posterior of a person
 degrees    people who differ by degrees
+metric     how people differ: isotropic, diagonal, full or whitened covariance, learnt from everybody
 groups     the search for who belongs together
+crowd      the same among thousands: sets merged with their likely partners
 odds       what speaks for and against two users belonging together
-calibrate  what held-out answers decide: units of features, spread of users, trust in probabilities
+calibrate  what held-out answers decide: the metric, spread of users, trust in probabilities
 estimator  `PrefKin`
 """

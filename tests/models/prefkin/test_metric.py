@@ -1,0 +1,134 @@
+"""How people differ: covariances learnt from everybody, against slow and literal versions."""
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+
+from prefkin import Comparisons, PrefKin
+from prefkin.inference.quadratics import Signed, expand
+from prefkin.models.prefkin.metric import KINDS, Metric, Unit, free_numbers, learn_metric
+
+
+def people(rng, covariance, n_users=150, n=12, mean=0.5):
+    """Rows, answers, users and preferences of people who differ by `covariance`."""
+    d = len(covariance)
+    theta = mean + rng.multivariate_normal(np.zeros(d), covariance, n_users)
+    users = np.repeat(np.arange(n_users), n)
+    Z = rng.standard_normal((len(users), d))
+    y = rng.random(len(users)) < 1 / (1 + np.exp(-np.einsum("ij,ij->i", Z, theta[users])))
+    return Z, y.astype(float), users, theta
+
+
+CORRELATED = np.array([[4.0, 3.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 0.25]])
+
+
+def learnt_covariance(data, kind, rounds=80):
+    rows = data.by_user()
+    learnt = learn_metric(rows, kind, Unit.of(rows, kind), None, rounds)
+    return learnt.prior.within * learnt.metric.covariance(np.eye(3)), learnt
+
+
+@pytest.mark.parametrize("kind", ["full", "whitened"])
+def test_a_covariance_of_people_is_found(rng, kind):
+    Z, y, users, _ = people(rng, CORRELATED, n_users=600, n=30)
+    found, _ = learnt_covariance(Comparisons.from_arrays(Z, y, users), kind)
+    spread = np.sqrt(np.diag(found))
+    assert spread == pytest.approx(np.sqrt(np.diag(CORRELATED)), rel=0.25)
+    assert found[0, 1] / (spread[0] * spread[1]) == pytest.approx(0.75, abs=0.15)
+    assert abs(found[0, 2]) / (spread[0] * spread[2]) < 0.3
+
+
+def test_what_is_found_is_where_evidence_with_imaginary_people_is_highest(rng):
+    """The slope of a literal log evidence, by differences, is 0 there: sites held, everything else integrated."""
+    Z, y, users, _ = people(rng, CORRELATED, n_users=60, n=10)
+    data = Comparisons.from_arrays(Z, y, users)
+    covariance, learnt = learnt_covariance(data, "full", rounds=400)
+    rows = data.by_user()
+    size = 1.0 / Unit.of(rows, "full").root
+    X = Signed.of_users(rows).X / size
+    sites, d, typical = learnt.sites, 3, None
+    top = learnt.prior.top / learnt.prior.within
+    start = np.linalg.cholesky(covariance * np.outer(size, size))
+    typical = d / np.trace(np.linalg.inv(start @ start.T))
+    people_added = 4.0 + d + 1.0
+    mean_covariance = top * start @ start.T
+
+    def evidence(entries):
+        L = np.zeros((d, d))
+        L[np.tril_indices(d)] = entries
+        S, total, A, a = L @ L.T, 0.0, np.linalg.inv(mean_covariance), np.zeros(d)
+        for u in range(len(rows)):
+            own = slice(rows.starts[u], rows.starts[u + 1])
+            H = (X[own] * sites.precision[own, None]).T @ X[own]
+            c = sites.pull[own] @ X[own]
+            G = np.linalg.inv(np.eye(d) + H @ S)
+            total += 0.5 * (c @ S @ G @ c - np.linalg.slogdet(np.eye(d) + H @ S)[1])
+            A, a = A + G @ H, a + G @ c
+        total += 0.5 * (a @ np.linalg.solve(A, a) - np.linalg.slogdet(A)[1])
+        return total - 0.5 * people_added * (np.linalg.slogdet(S)[1] + typical * np.trace(np.linalg.inv(S)))
+
+    entries = start[np.tril_indices(d)]
+    slope = approx_fprime(entries, evidence, 1e-6)
+    at_a_tenth_more = approx_fprime(1.1 * entries, evidence, 1e-6)
+    assert np.abs(slope).max() < 0.1 * np.abs(at_a_tenth_more).max()
+
+
+def test_units_and_mixtures_do_not_show_in_a_whitened_metric(rng):
+    Z, y, users, _ = people(rng, CORRELATED)
+    new = rng.standard_normal((50, 3))
+    mixed = np.linalg.qr(rng.standard_normal((3, 3)))[0] @ np.diag([0.1, 1.0, 10.0])
+    chances = []
+    for T in (np.eye(3), np.diag([1e-3, 1.0, 1e3]), mixed):
+        model = PrefKin(metric="whitened").fit(Z @ T, y, users=users)
+        chances.append(model.predict_proba(new @ T, users=np.arange(50))[:, 1])
+    assert chances[1] == pytest.approx(chances[0], abs=0.005)
+    assert chances[2] == pytest.approx(chances[0], abs=0.005)
+
+
+def test_held_out_answers_choose_a_covariance_where_people_have_one(rng):
+    Z, y, users, theta = people(rng, 3.0 * CORRELATED, n_users=200, n=10, mean=0.0)
+    model = PrefKin().fit(Z, y, users=users)
+    assert model._fitted.metric.root.ndim == 2
+    plain = PrefKin(metric="isotropic").fit(Z, y, users=users)
+
+    def loss(one):
+        new = np.random.default_rng(1).standard_normal((len(theta), 3))
+        chance = 1 / (1 + np.exp(-np.einsum("ij,ij->i", new, theta)))
+        said = one.predict_proba(new, users=np.arange(len(theta)))[:, 1]
+        return -np.mean(chance * np.log(said) + (1 - chance) * np.log(1 - said))
+
+    assert loss(model) < loss(plain) - 0.005
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_saved_and_loaded(rng, tmp_path, kind):
+    import prefkin
+
+    Z, y, users, _ = people(rng, CORRELATED, n_users=12)
+    model = PrefKin(metric=kind).fit(Z, y, users=users)
+    model.save(tmp_path / "model")
+    again = prefkin.load(tmp_path / "model")
+    assert np.array_equal(again.theta_, model.theta_)
+    assert again.predict_proba(Z, users=users) == pytest.approx(model.predict_proba(Z, users=users), abs=1e-9)
+    assert free_numbers(kind, 3) == {"isotropic": 0, "diagonal": 2}.get(kind, 5)
+
+
+def test_a_metric_takes_rows_and_preferences_to_the_same_margins(rng):
+    root, Z, points = rng.standard_normal((3, 2)), rng.standard_normal((5, 3)), rng.standard_normal((4, 2))
+    metric = Metric(root)
+    assert metric.rows(Z) @ points.T == pytest.approx(Z @ metric.preferences(points).T)
+    rows = Comparisons.from_arrays(Z, np.ones(5), np.zeros(5)).by_user()
+    assert metric.signed(rows).X == pytest.approx(metric.rows(rows.rows.Z))
+    assert (
+        len(expand(metric.signed(rows), learn_metric(rows, "diagonal", Unit.of(rows, "diagonal"), None, 2).sites)) == 1
+    )
+
+
+def test_a_newcomer_has_probabilities_drawn_to_one_half_by_doubt(rng):
+    Z, y, users, _ = people(rng, CORRELATED, n_users=40)
+    model = PrefKin().fit(Z, y, users=users)
+    new = model.fold_in(Z[:12], y[:12])
+    said, bold = new.predict_proba(Z)[:, 1], 1 / (1 + np.exp(-Z @ new.theta))
+    assert np.all(np.abs(said - 0.5) <= np.abs(bold - 0.5) + 1e-12) or new.temperature > 1
+    old = model.predict_proba(Z, users=np.zeros(len(Z)))[:, 1]  # the same answers, by somebody who took part
+    assert np.abs(said - old).mean() < 0.05
