@@ -96,7 +96,7 @@ def test_as_many_comparisons_as_it_says_turn_the_verdict(model):
         why = model.explain(model.users_[u], model.users_[v])
         assert not why.joined
         around, group = _without(mixture, u, v)
-        X = model._users.of(u).signed() / model._fitted.scale
+        X = model._fitted.metric.rows(model._users.of(u).signed())
         for share, turned in ((0.5, early), (2.0, late)):
             Z = X[rng.integers(len(X), size=round(share * why.turning_comparisons))]
             answers = np.where(rng.random(len(Z)) < expit(Z @ around.centres.mean[group]), 1.0, -1.0)
@@ -156,7 +156,8 @@ def test_doubt_is_what_the_posterior_leaves_of_the_prior(model, readers):
     fitted, known = model._fitted, model.coverage_map("Ada", n=6)
     mixture = fitted.mixture
     prior = mixture.prior.alone
-    C = model.covariance("Ada") * np.outer(fitted.scale, fitted.scale)
+    back = np.linalg.inv(np.diag(fitted.metric.root) if fitted.metric.root.ndim == 1 else fitted.metric.root)
+    C = back @ model.covariance("Ada") @ back.T
     assert np.allclose(np.sort(known.doubt**2), np.linalg.eigvalsh(C / prior))
     for direction in known.directions:
         assert direction.doubt**2 == pytest.approx(direction.vector @ C @ direction.vector / prior)

@@ -118,7 +118,7 @@ def test_a_metric_takes_rows_and_preferences_to_the_same_margins(rng):
     metric = Metric(root)
     assert metric.rows(Z) @ points.T == pytest.approx(Z @ metric.preferences(points).T)
     rows = Comparisons.from_arrays(Z, np.ones(5), np.zeros(5)).by_user()
-    assert metric.signed(rows).X == pytest.approx(metric.rows(rows.rows.Z))
+    assert pytest.approx(metric.rows(rows.rows.Z)) == metric.signed(rows).X
     assert (
         len(expand(metric.signed(rows), learn_metric(rows, "diagonal", Unit.of(rows, "diagonal"), None, 2).sites)) == 1
     )

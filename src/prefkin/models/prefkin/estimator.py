@@ -122,7 +122,7 @@ class PrefKin(PreferenceModel):
         if found is None:
             known = self._sample(rows, self._affordable(rows))
             fit, verdict = self._in_a_metric(only(rows, known))
-            company = None if np.array_equal(crowd, known) else only(rows, crowd)
+            company = only(rows, crowd) if len(crowd) > LIMITS.most_users or len(known) < len(rows) else None
             found = _search(fit, company)
             if found.grouped and verdict.kind != "isotropic" and self.metric == "auto":
                 # people in groups differ where the groups do, which looks like a covariance: evidence decides
