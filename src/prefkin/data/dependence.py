@@ -15,7 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.choices import choice_weight
+from prefkin.data.choices import ranking_weight
 from prefkin.data.rows import UserRows
 
 __all__ = ["effective_weights"]
@@ -71,7 +71,7 @@ def _by_items(users: UserRows, items: IntArray) -> FloatArray | None:
         return None
     wins = np.bincount(pairs[:, 0], minlength=len(nodes))
     ranked = (dense & (possible > 0))[part[ends[:, 0]]] & ~contradicts[users.owner] & told
-    return np.where(ranked, choice_weight(1 + np.maximum(wins[ends[:, 0]], 1)), 1.0)
+    return np.where(ranked, ranking_weight(1 + np.maximum(wins[ends[:, 0]], 1)), 1.0)
 
 
 def _by_rank(users: UserRows) -> FloatArray | None:
