@@ -97,10 +97,11 @@ def test_weighted_pairs_are_hardly_worse_than_the_exact_conditional_logit(streng
     assert choice_loss(ours, new, picks) < 1.01 * choice_loss(exact, new, picks)
 
 
-def test_pairs_of_a_choice_carry_the_information_of_the_exact_logit_near_indifference(rng):
+def test_the_best_of_a_ranking_carries_the_information_of_the_exact_logit_near_indifference(rng):
     some, A = rng.standard_normal((6, 3)), 6
     exact = np.cov(some.T, bias=True)
-    every = [Comparisons.from_choices([some], [pick], ["ann"]) for pick in range(A)]
+    best = [[pick, [other for other in range(A) if other != pick]] for pick in range(A)]
+    every = [Comparisons.from_rankings(some, [ranking], ["ann"]) for ranking in best]
     ours = sum((0.25 * data.weights[:, None] * data.Z).T @ data.Z for data in every) / A
     assert np.allclose(ours, exact)
 
@@ -112,7 +113,8 @@ def test_a_choice_is_one_context_and_its_options_keep_their_places(rng):
     assert data.y.tolist() == [1, 1, 1, 0, 0, 0, 0, 1, 1]
     assert np.allclose(data.first[3:6], options[1, :3])
     assert np.allclose(data.second[3:6], options[1, 3])
-    assert (data.weights == 0.5).all()
+    assert (data.weights == 1.0).all()
+    assert (Comparisons.from_choices(rng.standard_normal((1, 8, 2)), [0], [0]).weights == 0.5).all()
     same = Comparisons.from_choices([options[0], np.vstack([options[1], options[1][3]])], [0, 3], ["ann", "bo"])
     assert len(same) == 6  # an option like the chosen one tells nothing
 

@@ -1,12 +1,14 @@
 """Rankings and choices among several as pairs that count for what they tell.
 
-The best of A options is one answer, not A − 1: it is heard as the best one against each other option, each pair with
-weight 2/A. Near indifference this is the information of the exact conditional logit,
+The best of A options is one answer, not A − 1. It is heard as the best one against each other option, and these pairs
+count less than pairs that were asked about one by one. Near indifference a weight w of 2/A gives them the information
+of the exact conditional logit,
 
-    Σ_j w/4 (φ_c − φ_j)(φ_c − φ_j)ᵀ averaged over c  =  the covariance of the options' features   ⇔   w = 2/A,
+    Σ_j w/4 (φ_c − φ_j)(φ_c − φ_j)ᵀ averaged over c  =  the covariance of the options' features   ⇔   w = 2/A;
 
-and a pair, A = 2, has weight 1. A ranking is a sequence of such choices: the best of all, the best of the rest, ...
-(Plackett and Luce). Weights were compared on real people: docs/method.md, Rankings and choices.
+where preferences are strong the two best options compete alone, and w = 1. Rankings, as sequences of choices (the best
+of all, the best of the rest, ...: Plackett and Luce), predicted best with 2/A, choices of real people with 4/A, at most
+1: docs/method.md, Rankings and choices, has the figures.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.checks import feature_matrix
 from prefkin.errors import InvalidComparisons
 
-__all__ = ["Pairs", "choice_weight", "pairs_of_choices", "pairs_of_rankings"]
+__all__ = ["Pairs", "choice_weight", "pairs_of_choices", "pairs_of_rankings", "ranking_weight"]
 
 
 class Pairs:
@@ -33,9 +35,8 @@ class Pairs:
         self.weights: list[float] = []
         self.sets: list[int] = []
 
-    def add(self, number: int, winner: int, losers: Sequence[int]) -> None:
+    def add(self, number: int, winner: int, losers: Sequence[int], weight: float) -> None:
         """`winner` was the best of itself and `losers`."""
-        weight = float(choice_weight(len(losers) + 1))
         for loser in losers:
             self.first.append(min(winner, loser))
             self.second.append(max(winner, loser))
@@ -44,13 +45,22 @@ class Pairs:
             self.sets.append(number)
 
 
-def choice_weight(n_options: int | IntArray) -> FloatArray:
-    """What each pair of a choice among so many options counts.
+def ranking_weight(n_left: int | IntArray) -> FloatArray:
+    """What each pair counts that says which of so many items of a ranking is the best.
 
-    >>> choice_weight(np.array([2, 4])).tolist()
+    >>> ranking_weight(np.array([2, 4])).tolist()
     [1.0, 0.5]
     """
-    return 2.0 / np.asarray(n_options, dtype=np.float64)
+    return 2.0 / np.asarray(n_left, dtype=np.float64)
+
+
+def choice_weight(n_options: int) -> float:
+    """What each pair of a choice among so many options counts.
+
+    >>> [choice_weight(n) for n in (2, 4, 5, 10)]
+    [1.0, 1.0, 0.8, 0.4]
+    """
+    return min(1.0, 4.0 / n_options)
 
 
 def pairs_of_rankings(rankings: Any, n_items: int) -> Pairs:
@@ -66,7 +76,7 @@ def pairs_of_rankings(rankings: Any, n_items: int) -> Pairs:
         for level in levels:
             here, at = every[at : at + len(level)], at + len(level)
             for item in here:
-                pairs.add(number, item, every[at:])
+                pairs.add(number, item, every[at:], float(ranking_weight(1 + len(every[at:]))))
     return pairs
 
 
@@ -102,6 +112,6 @@ def pairs_of_choices(options: Any, chosen: Any) -> tuple[FloatArray, Pairs]:
                 f"chosen is {pick} in set {number} (counted from 0), which has {len(some)} options; count them from 0"
             )
         others = [begin + a for a in range(len(some)) if a != pick and (some[a] != some[pick]).any()]
-        pairs.add(number, begin + pick, others)
+        pairs.add(number, begin + pick, others, choice_weight(1 + len(others)))
         begin += len(some)
     return np.concatenate(sets) if sets else np.empty((0, 1)), pairs

@@ -15,7 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.choices import choice_weight
+from prefkin.data.choices import ranking_weight
 from prefkin.data.rows import UserRows
 
 __all__ = ["effective_weights"]
@@ -53,12 +53,12 @@ def _by_items(users: UserRows, items: IntArray) -> FloatArray | None:
     told = items[:, 0] != items[:, 1]
     nodes, codes = np.unique(ends, return_inverse=True)
     ends = codes.reshape(ends.shape)
-    pairs = np.unique(ends[told], axis=0) if len(users.rows.y) else ends
+    pairs = _distinct(ends[told], len(nodes))
     owner = nodes // n_items
     graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(nodes), len(nodes)))
     part = connected_components(graph, directed=False)[1]
     cycle = connected_components(graph, directed=True, connection="strong")[1]
-    either = np.unique(np.sort(pairs, axis=1), axis=0)
+    either = _distinct(np.sort(pairs, axis=1), len(nodes))
     n_pairs, size = np.bincount(part[either[:, 0]], minlength=len(nodes)), np.bincount(part, minlength=len(nodes))
     possible = np.where(size > 0, n_pairs - size + 1, 0)  # independent cycles of a component
     dense = n_pairs >= COMPLETE * size * (size - 1) / 2.0
@@ -71,7 +71,12 @@ def _by_items(users: UserRows, items: IntArray) -> FloatArray | None:
         return None
     wins = np.bincount(pairs[:, 0], minlength=len(nodes))
     ranked = (dense & (possible > 0))[part[ends[:, 0]]] & ~contradicts[users.owner] & told
-    return np.where(ranked, choice_weight(1 + np.maximum(wins[ends[:, 0]], 1)), 1.0)
+    return np.where(ranked, ranking_weight(1 + np.maximum(wins[ends[:, 0]], 1)), 1.0)
+
+
+def _distinct(pairs: IntArray, n_nodes: int) -> IntArray:
+    """The distinct ones among pairs of nodes."""
+    return np.column_stack(np.divmod(np.unique(pairs[:, 0] * n_nodes + pairs[:, 1]), n_nodes))
 
 
 def _by_rank(users: UserRows) -> FloatArray | None:

@@ -10,7 +10,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidParameter
 
-__all__ = ["FOLDS", "PREDICT_FOR", "by_content", "held_out_folds", "only", "probe_users", "split_rows"]
+__all__ = ["FOLDS", "PREDICT_FOR", "by_content", "held_out_folds", "leverage", "only", "probe_users", "split_rows"]
 
 FOLDS = 3
 PREDICT_FOR = ("auto", "new items", "known items")
@@ -18,7 +18,6 @@ LARGEST = 0.36  # of all rows: what is held out at once when everything that han
 EVERYWHERE = 0.5  # share of rows above which an item is in all that will be asked
 ENOUGH = 0.2  # of the rows are judged by, else fewer folds are made of items
 NOTICEABLE = 0.1  # share of rows about pairs that several people were asked about
-LEVERAGE_UP_TO = 64  # features
 LEAST_PROBES = 8
 PROBE_USERS, PROBE_ANSWERS = 60, 10_000  # asked, and answers that are enough, where asking everybody takes long
 
@@ -38,7 +37,9 @@ def probe_users(users: UserRows, most: int = PROBE_USERS) -> list[int]:
     return sorted(int(user) for user in chosen)
 
 
-def held_out_folds(users: UserRows, folds: int = FOLDS, predict_for: str = "auto") -> list[tuple[BoolArray, BoolArray]]:
+def held_out_folds(
+    users: UserRows, folds: int = FOLDS, predict_for: str = "auto", order: FloatArray | None = None
+) -> list[tuple[BoolArray, BoolArray]]:
     """Rows to learn from and rows to be judged by, in turn: folds that match what will be asked.
 
     A choice made by answers about items that were learnt from is right for these items, and too bold for others. So:
@@ -52,7 +53,8 @@ def held_out_folds(users: UserRows, folds: int = FOLDS, predict_for: str = "auto
       for "new items", with "auto" where such rows are a tenth;
     * "known items": each person's rows are spread evenly. Copies of a row of one person stay together in any case.
 
-    What rows say decides, neither their order, nor that of users or sides, nor a seed. With too few items or contexts,
+    What rows say decides (by `order`, a number for each row, where it is given), neither their order, nor that of users
+    or sides, nor a seed. With too few items or contexts,
     fewer folds are made, or the next of these ways is taken.
 
     >>> from prefkin.data.comparisons import Comparisons
@@ -64,7 +66,8 @@ def held_out_folds(users: UserRows, folds: int = FOLDS, predict_for: str = "auto
     if predict_for not in PREDICT_FOR:
         raise InvalidParameter(f"predict_for must be one of {', '.join(map(repr, PREDICT_FOR))}; got {predict_for!r}")
     key, n = _keys(users), len(users.rows.y)
-    pair, order = np.unique(key, return_inverse=True)[1], _leverage(users)
+    pair = np.unique(key, return_inverse=True)[1]
+    order = key if order is None else order
     ways: list[list[tuple[BoolArray, BoolArray]]] = []
     if users.contexts is not None and _people_have_several(users, users.contexts):
         ways.append(_whole(users, users.contexts, order, folds))
@@ -162,24 +165,25 @@ def _keys(users: UserRows) -> FloatArray:
 
 
 def _facing(users: UserRows) -> FloatArray:
-    """Each row along one direction that tells rows apart, in whatever units features are."""
+    """Each row along one direction that tells rows apart."""
     Z = users.rows.Z
-    size = np.sqrt(np.einsum("ij,ij->j", Z, Z, dtype=np.float64) / max(len(Z), 1))
-    along = Z @ (np.cos(np.arange(1, users.dim + 1)) / np.where(size > 0, size, 1.0)).astype(Z.dtype)
+    along = Z @ np.cos(np.arange(1, users.dim + 1)).astype(Z.dtype)  # of one type: nothing is copied
     return along.astype(np.float64, copy=False)
 
 
-def _leverage(users: UserRows) -> FloatArray:
-    """zᵀ(Σ zzᵀ)⁻¹z of each row, in which units and mixtures of features do not show: by it rows are dealt to folds.
+def leverage(users: UserRows) -> FloatArray:
+    """zᵀ(Σ zzᵀ)⁻¹z of each row, in which neither units nor mixtures of features show.
 
-    With so many features that this takes time, the direction that tells rows apart does.
+    >>> from prefkin.data.comparisons import Comparisons
+    >>> rows = Comparisons.from_arrays([[1.0, 0.0], [0.0, 3.0], [0.0, 4.0]], [1, 1, 0], ["a"] * 3).by_user()
+    >>> leverage(rows).tolist()
+    [1.0, 0.36, 0.64]
     """
-    if users.dim > LEVERAGE_UP_TO:
-        return _keys(users)
     Z = users.rows.Z
     size = np.sqrt(np.einsum("ij,ij->j", Z, Z, dtype=np.float64))
     Z = Z / np.where(size > 0, size, 1.0)
-    return np.round(np.einsum("ij,ij->i", Z @ np.linalg.pinv(Z.T @ Z, hermitian=True), Z), 10)
+    found: FloatArray = np.round(np.einsum("ij,ij->i", Z @ np.linalg.pinv(Z.T @ Z, hermitian=True), Z), 10)
+    return found
 
 
 def split_rows(users: UserRows, training: BoolArray, test: BoolArray | None = None) -> tuple[UserRows, UserRows]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
-from prefkin.data.folds import held_out_folds, split_rows
+from prefkin.data.folds import held_out_folds, leverage, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites, above_zero, refine
@@ -173,7 +173,8 @@ def judge(rows: UserRows, fits: dict[str, Fit], predict_for: str = "auto") -> Ve
     """
     if len(rows) == 1 or rows.dim == 1:
         return Verdict()
-    simple, splits = Option(), held_out_folds(rows, CALIBRATION.folds, predict_for)
+    simple, order = Option(), leverage(rows) if rows.dim <= METRIC.full_up_to else None
+    splits = held_out_folds(rows, CALIBRATION.folds, predict_for, order)
     if not all(train.any() and test.any() for train, test in splits):
         return Verdict()
     loss: dict[Option, FloatArray] = {}

@@ -116,17 +116,22 @@ class PrefKin(PreferenceModel):
         return self
 
     def _learn(self, rows: UserRows) -> None:
-        crowd = self._sample(rows, LIMITS.most_crowd)
-        known, found = self._clear_groups(rows, crowd)
-        verdict = Verdict()
-        if found is None:
+        crowd, known = self._sample(rows, LIMITS.most_crowd), self._sample(rows, LIMITS.most_users)
+        some = _search(fitted_in(only(rows, known), "isotropic"), None)
+        company = only(rows, crowd) if len(crowd) > len(known) else None
+        verdict, found = Verdict(), some
+        if self._clear(some, only(rows, known)):
+            found = some if company is None else _search(some.fit, company)
+        else:
             known = self._sample(rows, self._affordable(rows))
-            fit, verdict = self._in_a_metric(only(rows, known))
-            company = only(rows, crowd) if len(crowd) > LIMITS.most_users or len(known) < len(rows) else None
-            found = _search(fit, company)
+            fit, verdict = self._in_a_metric(only(rows, known), some.fit)
+            if verdict.kind != "isotropic":
+                found = _search(fit, company)
+            elif company is not None:
+                found = _search(some.fit, company)._replace(fit=fit)
             if found.grouped and verdict.kind != "isotropic" and self.metric == "auto":
                 # people in groups differ where the groups do, which looks like a covariance: evidence decides
-                alike = _search(fitted_in(only(rows, known), "isotropic"), company, found.groups)
+                alike = _search(some.fit, company, found.groups)
                 if alike.grouped and alike.beats(found.groups.evidence, verdict.kind):
                     found = alike
         metric, degrees = found.fit.metric, found.fit.degrees
@@ -148,28 +153,21 @@ class PrefKin(PreferenceModel):
         self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
         self._own_variance = degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim
 
-    def _clear_groups(self, rows: UserRows, crowd: IntArray) -> tuple[IntArray, _Search | None]:
-        """Groups that explain some people's answers better than any covariance of people does.
+    def _clear(self, found: _Search, rows: UserRows) -> bool:
+        """Do groups explain these people's answers better than any covariance of people does?
 
-        They need no held-out answers to be believed. None where there are no such groups, or another metric is asked
-        for. Also those people.
+        Then they need no held-out answers to be believed.
         """
-        some = self._sample(rows, LIMITS.most_users)
-        if self.metric not in ("auto", "isotropic") or len(rows) == 1:
-            return some, None
-        few = only(rows, some)
-        found = _search(fitted_in(few, "isotropic"), None)
-        if not found.grouped:
-            return some, None
-        if self.metric == "auto" and 1 < rows.dim <= METRIC.full_up_to:
-            rival = fitted_in(few, "whitened", rounds=METRIC.again)
-            if not found.beats(rival.degrees.evidence + TRUST.clearly, "whitened"):
-                return some, None
-        return some, found if len(crowd) == len(some) else _search(found.fit, only(rows, crowd))
+        if not found.grouped or self.metric not in ("auto", "isotropic"):
+            return False
+        if self.metric == "isotropic" or not 1 < rows.dim <= METRIC.full_up_to:
+            return True
+        rival = fitted_in(rows, "whitened", rounds=METRIC.again)
+        return found.beats(rival.degrees.evidence + TRUST.clearly, "whitened")
 
-    def _in_a_metric(self, rows: UserRows) -> tuple[Fit, Verdict]:
+    def _in_a_metric(self, rows: UserRows, plain: Fit) -> tuple[Fit, Verdict]:
         """Users who differ by degrees, in the metric asked for or the one that held-out answers speak for."""
-        fits = {"isotropic": fitted_in(rows, "isotropic")}
+        fits = {"isotropic": plain if len(plain.data) == len(rows) else fitted_in(rows, "isotropic")}
         wanted = KINDS[1:] if self.metric == "auto" else () if self.metric == "isotropic" else (self.metric,)
         for kind in wanted if rows.dim > 1 and (self.metric != "auto" or rows.dim <= METRIC.full_up_to) else ():
             begin = fits["diagonal"].learnt if kind == "full" and "diagonal" in fits else None
