@@ -1,9 +1,9 @@
 """Sets of like-minded people in a crowd: merged as among few people, but each only with its likely partners.
 
 All pairs of some thousand people are too many to weigh. Partners are those whose union would gain most if everybody's
-answers told about the same directions, which takes one product of vectors a pair; the likeliest are weighed exactly. The
-clearest half of all unions that both sides like best happens at once. A set's centre is better known than its members:
-partners are looked up anew whenever half of the sets are gone.
+answers told about the same directions, which takes one product of vectors a pair; the likeliest are weighed exactly.
+The clearer half of the unions that both sides like best happens at once. A set's centre is better known than its
+members: partners are looked up anew whenever half of the sets are gone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from scipy.special import digamma, gammaln
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.inference.quadratics import Terms
 from prefkin.models.prefkin.mixture import Prior, joint_evidence, set_evidence
-from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = ["Seating", "crowd_prior", "merge_crowd", "summed_sets"]
 
@@ -146,7 +145,7 @@ def _rank(of: IntArray, value: FloatArray) -> IntArray:
 
 
 def _united(sums: Terms, sizes: IntArray, prior: Prior, seating: Seating, partners: int) -> IntArray:
-    """For each set the one in which it ends, once half of them are gone or no union gains; `sums` and `sizes` change."""
+    """For each set the one in which it ends, once half of them are gone or no union gains; sums and sizes change."""
     n, into = len(sums), np.arange(len(sums))
     score, left = set_evidence(sums, prior.m0, prior.between) + seating.weigh(sizes), n
 
@@ -194,9 +193,10 @@ def _likely_pairs(sums: Terms, prior: Prior, partners: int) -> tuple[IntArray, I
     for some in (order[start : start + ROWS] for start in range(0, n, ROWS)):
         both = 1.0 + r * (w[some].mean() + w)
         level = 0.5 * (r * size / both - d * np.log(both)) - alone
-        gain = np.column_stack([a[some], size[some], np.ones(len(some))]) @ np.column_stack(
-            [r * a / both[:, None], 0.5 * r / both, level]
-        ).T
+        gain = (
+            np.column_stack([a[some], size[some], np.ones(len(some))])
+            @ np.column_stack([r * a / both[:, None], 0.5 * r / both, level]).T
+        )
         gain[np.arange(len(some)), some] = -np.inf
         found[some] = _largest(gain, partners)
     one, other = np.repeat(np.arange(n), partners), found.ravel()

@@ -41,12 +41,12 @@ from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups, place, settle
 from prefkin.models.prefkin.mixture import Crowd, Mixture, Prior, finished, solved
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
-from prefkin.models.prefkin.settings import LIMITS, TRUST
+from prefkin.models.prefkin.settings import LIMITS, TRUST, largest_crowd
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
 
-ROUNDS_OF_A_CROWD = 3  # of everybody's sites and scales, from the scales of some
+COLD, WARM = 2, 1  # rounds of a crowd's sites and scales, from the scales of some, or from sites in other units
 
 
 class PrefKin(PreferenceModel):
@@ -109,7 +109,8 @@ class PrefKin(PreferenceModel):
         return self
 
     def _learn(self, rows: UserRows) -> None:
-        sample, crowd = self._sample(rows, LIMITS.most_users), self._sample(rows, LIMITS.most_crowd)
+        sample = self._sample(rows, min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2)))
+        crowd = self._sample(rows, max(largest_crowd(len(rows), len(rows.rows.y) / len(rows), rows.dim), len(sample)))
         some, many = (rows if len(who) == len(rows) else only(rows, who) for who in (sample, crowd))
         plain = None if self.metric == "diagonal" else fitted_in(some, "isotropic")
         verdict = judge(some, plain[-1]) if plain and self.metric == "auto" else Verdict(self.metric)
@@ -117,7 +118,7 @@ class PrefKin(PreferenceModel):
         if plain and verdict.metric == "diagonal" and found.grouped:
             # people in groups differ where the groups do, which looks like features that matter more: evidence decides,
             # at half a unit for each feature's free scale
-            alike = _search(many, *plain, found.groups)
+            alike = _search(many, *plain, found)
             if alike.grouped and alike.groups.evidence + (rows.dim - 1) / 2.0 > found.groups.evidence:
                 found = alike
         scale, degrees, everybody, groups = found
@@ -146,7 +147,6 @@ class PrefKin(PreferenceModel):
 
     def _sample(self, rows: UserRows, most: int) -> IntArray:
         """So many users: everybody, or some spread by what they answered, not by their place."""
-        most = min(most, max(LIMITS.most_numbers // rows.dim**2, 2))
         if len(rows) <= most:
             return np.arange(len(rows))
         order = by_content(rows)
@@ -303,7 +303,7 @@ class PrefKin(PreferenceModel):
         )
 
     def _from_others(self) -> FloatArray:
-        """How much of each estimate others decide, (U,); nothing where nobody is likelier in the same group than not."""
+        """How much of each estimate others decide, (U,); nothing where nobody is likely in the same group."""
         mixture = self._fitted.mixture
         share, found = mixture.share, np.zeros(len(mixture))
         if len(mixture) < 2 or not share.shape[1]:
@@ -508,18 +508,19 @@ class _Search(NamedTuple):
         """Do the answers speak for groups?"""
         if len(self.degrees) == 1 or self.groups.share.shape[1] == 0:
             return False
-        return self.groups.evidence > self.everybody.evidence + TRUST.clearly
+        many = len(self.everybody) if len(self.everybody) > LIMITS.most_users else 0
+        return self.groups.evidence > self.everybody.evidence + max(TRUST.clearly, many * TRUST.clearly_each)
 
 
-def _search(
-    rows: UserRows, scale: FloatArray, data: Signed, degrees: Mixture, like: Mixture | None = None
-) -> _Search:
-    """Groups among `rows`, with scales to start from learnt from those in `data`."""
+def _search(rows: UserRows, scale: FloatArray, data: Signed, degrees: Mixture, like: _Search | None = None) -> _Search:
+    """Groups among `rows`, with scales to start from learnt from those in `data`; `like` another search among them."""
     everybody = degrees
     if len(rows) > len(data):
         data = Signed.of_users(rows, scale)
-        everybody = fit_degrees(data, ROUNDS_OF_A_CROWD, degrees.prior)
-    return _Search(scale, degrees, everybody, find_groups(data, everybody, like) if len(data) > 1 else degrees)
+        rounds, sites = (COLD, None) if like is None else (WARM, like.everybody.sites)
+        everybody = fit_degrees(data, rounds, degrees.prior, sites)
+    groups = find_groups(data, everybody, None if like is None else like.groups) if len(data) > 1 else degrees
+    return _Search(scale, degrees, everybody, groups)
 
 
 def _explained(one: Mixture) -> float:
