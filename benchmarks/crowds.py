@@ -2,10 +2,10 @@
 
     python benchmarks/crowds.py [PEOPLE:GROUPS ...] --seeds 9000 4 [--kind equal|uneven|loners|cloud] [--spread 0.2]
 
-Gap = 1 − cos(estimate, truth), as in benchmarks/regimes.py. Rivals pool the rows of each group with one ridge, tuned
-by held-out answers: true groups, k-means on own estimates, everybody alone, everybody together. "uneven": sizes from a
-few hundred down to single people; "loners": half of the people belong to nobody; "cloud": there are no groups. Seconds
-are CPU time of one fit; memory is what the process held at most.
+Gap = 1 − cos(estimate, truth), as in benchmarks/regimes.py. The rivals pool the rows of each group with one ridge,
+tuned by held-out answers: true groups, k-means on own estimates, everybody alone, everybody together. "uneven": sizes
+from a few hundred down to single people; "loners": half of the people belong to nobody; "cloud": there are no groups.
+Seconds are CPU time of one fit; memory is what the process held at most.
 """
 
 import argparse

@@ -35,7 +35,7 @@ from prefkin.models.prefkin.mixture import (
 )
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, affordable
 
-__all__ = ["Fit", "Fitted", "Verdict", "fitted_in", "judge", "with_scales"]
+__all__ = ["Fit", "Fitted", "Verdict", "fitted_in", "judge", "loss_of_groups", "with_scales"]
 
 TEMPERATURES = np.array(CALIBRATION.temperatures)
 TEMPERED = CALIBRATION.stiffness * np.log(TEMPERATURES) ** 2  # held-out log-likelihood against a temperature
@@ -162,6 +162,7 @@ class Verdict(NamedTuple):
     kind: str = "isotropic"
     scales: tuple[float, float] | None = None  # variance between people and of what they share; None: by evidence
     temperature: float = 1.0  # on the moderated margins
+    loss: float | None = None  # of held-out answers, where they were asked
 
 
 @in_one_order
@@ -173,8 +174,7 @@ def judge(rows: UserRows, fits: dict[str, Fit], predict_for: str = "auto") -> Ve
     """
     if len(rows) == 1 or rows.dim == 1:
         return Verdict()
-    simple, order = Option(), leverage(rows) if rows.dim <= METRIC.full_up_to else None
-    splits = held_out_folds(rows, CALIBRATION.folds, predict_for, order)
+    simple, splits = Option(), held_out_folds(rows, CALIBRATION.folds, predict_for, _order(rows))
     if not all(train.any() and test.any() for train, test in splits):
         return Verdict()
     loss: dict[Option, FloatArray] = {}
@@ -190,7 +190,28 @@ def judge(rows: UserRows, fits: dict[str, Fit], predict_for: str = "auto") -> Ve
     doubt = CALIBRATION.clearly + 0.5 * float(np.std(gain) * np.sqrt(len(gain)))
     option = option if total[option] + doubt < total[simple] else simple
     scales = _scales(fits[option.kind].degrees.prior, option) if (option.apart, option.common) != (0, 0) else None
-    return Verdict(option.kind, scales, float(TEMPERATURES[at[option]]))
+    return Verdict(option.kind, scales, float(TEMPERATURES[at[option]]), _total(loss[option]))
+
+
+@in_one_order
+def loss_of_groups(rows: UserRows, metric: Metric, groups: Mixture, predict_for: str = "auto") -> float:
+    """Held-out loss of people in these groups, as in `judge`.
+
+    Who belongs where was found with the answers that are held out, which flatters groups: they may be refused by it,
+    not chosen.
+    """
+    total = np.zeros((1, 1))
+    for known, unseen in held_out_folds(rows, CALIBRATION.folds, predict_for, _order(rows)):
+        train, test = split_rows(rows, known, unseen)
+        data, sites = metric.signed(train), groups.sites.of(known)
+        case = _Case(data, metric.signed(test), sites, np.diff(train.starts) > 0)
+        mixture = solved(expand(data, sites), sites, groups.share, groups.prior)
+        total = total + _loss(case, _moderated(*mixture.margins(case.unseen)))
+    return _total(total)
+
+
+def _order(rows: UserRows) -> FloatArray | None:
+    return leverage(rows) if rows.dim <= METRIC.full_up_to else None
 
 
 def _where_most_varies(rows: UserRows, metric: Metric) -> Metric | None:

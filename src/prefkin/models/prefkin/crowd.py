@@ -1,9 +1,9 @@
 """Sets of like-minded people in a crowd: merged as among few people, but each only with its likely partners.
 
 All pairs of some thousand people are too many to weigh. Partners are those whose union would gain most if everybody's
-answers told about the same directions, one product of vectors a pair; the likeliest are weighed exactly. The
-clearest half of all unions that both sides like best happens at once. A set's centre is better known than its members:
-partners are looked up anew whenever half of the sets are gone.
+answers told about the same directions, which takes one product of vectors a pair; the likeliest are weighed exactly.
+The clearer half of the unions that both sides like best happens at once. A set's centre is better known than its
+members: partners are looked up anew whenever half of the sets are gone.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _rank(of: IntArray, value: FloatArray) -> IntArray:
 
 
 def _united(sums: Terms, sizes: IntArray, prior: Prior, seating: Seating, partners: int) -> IntArray:
-    """For each set the one in which it ends, once half of them are gone or no union gains."""
+    """For each set the one in which it ends, once half of them are gone or no union gains; sums and sizes change."""
     n, into = len(sums), np.arange(len(sums))
     score, left = set_evidence(sums, prior.m0, prior.between) + seating.weigh(sizes), n
 

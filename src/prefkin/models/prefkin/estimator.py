@@ -36,18 +36,18 @@ from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import expand
 from prefkin.models.base import PreferenceModel, generator, on_its_threads, refuse_other_candidates
 from prefkin.models.files import write_model_file
-from prefkin.models.prefkin.calibrate import Fit, Fitted, Verdict, fitted_in, judge, with_scales
+from prefkin.models.prefkin.calibrate import Fit, Fitted, Verdict, fitted_in, judge, loss_of_groups, with_scales
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups, place, settle
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Crowd, Mixture, Prior, finished, solved
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
-from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST
+from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST, largest_crowd
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
 
-ROUNDS_OF_A_CROWD = 3  # of everybody's sites and scales, from the scales of some
+COLD, WARM = 2, 1  # rounds of a crowd's sites and scales, from the scales of some, or from sites in other units
 
 
 class PrefKin(PreferenceModel):
@@ -116,7 +116,8 @@ class PrefKin(PreferenceModel):
         return self
 
     def _learn(self, rows: UserRows) -> None:
-        crowd, known = self._sample(rows, LIMITS.most_crowd), self._sample(rows, LIMITS.most_users)
+        known = self._sample(rows, min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2)))
+        crowd = self._sample(rows, max(largest_crowd(len(rows), len(rows.rows.y) / len(rows), rows.dim), len(known)))
         some = _search(fitted_in(only(rows, known), "isotropic"), None)
         company = only(rows, crowd) if len(crowd) > len(known) else None
         verdict, found = Verdict(), some
@@ -128,20 +129,25 @@ class PrefKin(PreferenceModel):
             if verdict.kind != "isotropic":
                 found = _search(fit, company)
             elif company is not None:
-                found = _search(some.fit, company)._replace(fit=fit)
+                found = _search(some.fit, company)
+                found = found if found.grouped else found._replace(fit=fit)
             if found.grouped and verdict.kind != "isotropic" and self.metric == "auto":
                 # people in groups differ where the groups do, which looks like a covariance: evidence decides
-                alike = _search(some.fit, company, found.groups)
+                alike = _search(some.fit, company, found)
                 if alike.grouped and alike.beats(found.groups.evidence, verdict.kind):
                     found = alike
-        metric, degrees = found.fit.metric, found.fit.degrees
-        chosen, wide, temperature = (found.groups, None, 1.0) if found.grouped else (degrees, None, verdict.temperature)
-        if not found.grouped and verdict.scales is not None:
+            asked = found.grouped and company is None and verdict.loss is not None
+            # answers about items that recur depend on each other, which evidence takes for likeness
+            if asked and self._loss_of(found, only(rows, known)) > verdict.loss:  # type: ignore[operator]
+                found = _Search(fit, fit.degrees, fit.degrees)
+        grouped, metric, degrees = found.grouped, found.fit.metric, found.fit.degrees
+        chosen, wide, temperature = (found.groups, None, 1.0) if grouped else (degrees, None, verdict.temperature)
+        if not grouped and verdict.scales is not None:
             chosen, wide = with_scales(found.fit, *verdict.scales), degrees
-        self.structure_ = _structure(chosen, degrees, found.grouped)
+        self.structure_ = _structure(chosen, degrees, grouped)
         evidence = found.groups.evidence if len(rows) > 1 else -np.inf
         self.evidence_ = {"by degrees": found.everybody.evidence, "groups": evidence}
-        known = crowd if found.grouped else known
+        known = crowd if grouped else known
         if len(known) < len(rows):
             data = metric.signed(rows)
             wide = None if wide is None else settle(wide, known, data)
@@ -153,12 +159,17 @@ class PrefKin(PreferenceModel):
         self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
         self._own_variance = degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim
 
+    def _loss_of(self, found: _Search, rows: UserRows) -> float:
+        return loss_of_groups(rows, found.fit.metric, found.groups, self.predict_for)
+
     def _clear(self, found: _Search, rows: UserRows) -> bool:
         """Do groups explain these people's answers better than any covariance of people does?
 
-        Then they need no held-out answers to be believed.
+        Then they need no held-out answers to be believed, unless answers are about items that recur.
         """
         if not found.grouped or self.metric not in ("auto", "isotropic"):
+            return False
+        if self.metric == "auto" and not (rows.items is None and rows.contexts is None):
             return False
         if self.metric == "isotropic" or not 1 < rows.dim <= METRIC.full_up_to:
             return True
@@ -184,7 +195,6 @@ class PrefKin(PreferenceModel):
 
     def _sample(self, rows: UserRows, most: int) -> IntArray:
         """So many users: everybody, or some spread by what they answered, not by their place."""
-        most = min(most, max(LIMITS.most_numbers // rows.dim**2, 2))
         if len(rows) <= most:
             return np.arange(len(rows))
         order = by_content(rows)
@@ -196,7 +206,7 @@ class PrefKin(PreferenceModel):
     def _affordable(rows: UserRows) -> int:
         """Users from whom the metric is learnt."""
         person = (3.0 * len(rows.rows.y) / len(rows) + 2.0 * rows.dim) * rows.dim**2
-        return max(LIMITS.most_users, int(METRIC.effort / person))
+        return min(max(LIMITS.most_users, int(METRIC.effort / person)), max(LIMITS.most_numbers // rows.dim**2, 2))
 
     def _check_parameters(self) -> None:
         if self.metric not in (*KINDS, "auto"):
@@ -353,7 +363,7 @@ class PrefKin(PreferenceModel):
         )
 
     def _from_others(self) -> FloatArray:
-        """How much of each estimate others decide, (U,); nothing where nobody likely is in the same group."""
+        """How much of each estimate others decide, (U,); nothing where nobody is likely in the same group."""
         mixture = self._fitted.mixture
         share, found = mixture.share, np.zeros(len(mixture))
         if len(mixture) < 2 or not share.shape[1]:
@@ -562,20 +572,23 @@ class _Search(NamedTuple):
         """Do the answers speak for groups?"""
         if len(self.groups) == 1 or self.groups.share.shape[1] == 0:
             return False
-        return self.groups.evidence > self.everybody.evidence + TRUST.clearly
+        many = len(self.everybody) if len(self.everybody) > LIMITS.most_users else 0
+        return self.groups.evidence > self.everybody.evidence + max(TRUST.clearly, many * TRUST.clearly_each)
 
     def beats(self, evidence: float, kind: str) -> bool:
         """Is this isotropic one better than that of another metric, at half a unit for each of its free numbers?"""
         return self.groups.evidence + free_numbers(kind, len(self.fit.metric.root)) / 2.0 > evidence
 
 
-def _search(fit: Fit, company: UserRows | None, like: Mixture | None = None) -> _Search:
-    """Groups among the `company`, or those from whom the metric was learnt."""
+def _search(fit: Fit, company: UserRows | None, like: _Search | None = None) -> _Search:
+    """Groups among the `company`, or those from whom the metric was learnt; `like` another search among them."""
     data, everybody = fit.data, fit.degrees
     if company is not None:
         data = fit.metric.signed(company)
-        everybody = fit_degrees(data, ROUNDS_OF_A_CROWD, everybody.prior)
-    return _Search(fit, everybody, find_groups(data, everybody, like) if len(data) > 1 else everybody)
+        rounds, sites = (COLD, None) if like is None else (WARM, like.everybody.sites)
+        everybody = fit_degrees(data, rounds, everybody.prior, sites)
+    groups = find_groups(data, everybody, None if like is None else like.groups) if len(data) > 1 else everybody
+    return _Search(fit, everybody, groups)
 
 
 def _explained(one: Mixture) -> float:

@@ -387,9 +387,12 @@ def _same_partition(one: IntArray, other: IntArray) -> bool:
 
 
 def _as_share(partition: IntArray) -> FloatArray:
+    """A group for each set of two and more; the largest, where there is no room for a column each."""
     sizes = np.bincount(partition)
-    column, together = np.cumsum(sizes > 1) - 1, np.flatnonzero(sizes[partition] > 1)
-    share = np.zeros((len(partition), int((sizes > 1).sum())))
+    kept = np.argsort(-sizes, kind="stable")[: max(LIMITS.most_numbers // len(partition), 1)]
+    grouped = (sizes > 1) & np.isin(np.arange(len(sizes)), kept)
+    column, together = np.cumsum(grouped) - 1, np.flatnonzero(grouped[partition])
+    share = np.zeros((len(partition), int(grouped.sum())))
     share[together, column[partition[together]]] = 1.0
     return share
 
@@ -406,11 +409,8 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
     value = float(set_evidence(centres.sums, m0, prior.between).sum())
     value += float(apart.weight @ (apart.terms.level + apart.terms.explained(m0[None])[:, 0]))
     value -= 0.5 * float(m0 @ m0) / prior.top + 0.5 * len(m0) * float(np.log(prior.top))
-    return (
-        value
-        + 0.5 * float(np.linalg.slogdet(covariance)[1])
-        + (partition_prior if len(users) <= LIMITS.most_users else crowd_prior)(np.bincount(partition))
-    )
+    of_partition = partition_prior if len(users) <= LIMITS.most_users else crowd_prior
+    return value + 0.5 * float(np.linalg.slogdet(covariance)[1]) + of_partition(np.bincount(partition))
 
 
 # -- everybody else ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 
 from prefkin.inference.quadratics import Signed
 
-__all__ = ["CALIBRATION", "LIMITS", "METRIC", "TRUST", "Effort", "affordable", "searching"]
+__all__ = ["CALIBRATION", "LIMITS", "METRIC", "TRUST", "Effort", "affordable", "largest_crowd", "searching"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Trust:
     """How much evidence it takes, and how sure a fit may be of itself; measured by benchmarks/coverage.py."""
 
     clearly: float = 1.0  # log evidence by which groups must beat "by degrees"
+    clearly_each: float = 0.03  # and in a crowd for each person: sites matched to either belief move it by up to .02
     caution: float = 1.05  # on the radius, for what the posterior leaves out: the partition and the scales
     thin: float = 2.0  # comparisons per feature below which radii were found too small
     certain: float = 0.07  # mean slope of the sigmoid below which answers are nearly certain
@@ -78,6 +79,7 @@ class Learning:
 LIMITS, TRUST, CALIBRATION, METRIC = Limits(), Trust(), Calibration(), Learning()
 
 _ROUND = 5e8  # multiplications up to which a round over all users costs too little to spare anything
+_SEARCH = 5e9  # multiplications that a round over those may take among whom groups are sought: a minute or two in all
 _JUDGING = 2e11  # multiplications that choosing by held-out answers may take: some seconds
 
 
@@ -112,9 +114,7 @@ def affordable(data: Signed) -> Effort:
     >>> few.starts, few.first_users, few.probe_users
     (2, 40, 60)
     """
-    n_users, d = len(data), data.dim
-    rows = len(data.X) / max(n_users, 1)
-    person = (3.0 * rows + 2.0 * d) * d**2  # multiplications a round: matrix and margins, inverse and sets' evidence
+    n_users, person = len(data), _person(len(data.X) / max(len(data), 1), data.dim)
     cost = np.log10(n_users * person / _ROUND)
     economy = float(np.clip(cost / 2.2, 0.0, 1.0))  # 0: spare nothing; 1: all that can be
 
@@ -137,6 +137,21 @@ def affordable(data: Signed) -> Effort:
         fresh=between(2, 1) > 1,
         probe_users=0 if probes < 12 else min(probes, 60),
     )
+
+
+def _person(rows: float, d: int) -> float:
+    """Multiplications a round for somebody: matrix and margins, inverse and sets' evidence."""
+    return (3.0 * rows + 2.0 * d) * d**2
+
+
+def largest_crowd(people: int, rows: float, d: int) -> int:
+    """Among how many of so many people groups are sought, who have so many rows of d features each.
+
+    >>> largest_crowd(30_000, 50.0, 16), largest_crowd(30_000, 100.0, 100), largest_crowd(150, 1000.0, 768)
+    (20000, 1000, 113)
+    """
+    few, many = (min(most, max(LIMITS.most_numbers // d**2, 2)) for most in (LIMITS.most_users, LIMITS.most_crowd))
+    return min(people, max(few, min(many, int(_SEARCH / _person(rows, d)))))
 
 
 def searching(data: Signed) -> Effort:
