@@ -2,7 +2,7 @@
 
 A Chinese-restaurant prior (concentration 1) on the partition; sets of users are merged while evidence grows, then
 everybody may move, with their own data taken out of a group before it is asked how well it fits. Scales and the common
-mean follow by evidence. The prior is learnt from some of the users; `settle` places everybody else.
+mean follow by evidence. Among many users sets are merged as in `crowd`; `settle` places those who were not asked.
 """
 
 from __future__ import annotations
