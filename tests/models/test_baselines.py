@@ -97,3 +97,15 @@ def test_a_walk_along_a_grid_looks_past_one_bump_and_no_further_than_needed():
     assert least_on_grid(loss, 2, 10) == 4
     assert set(asked) == {0, 1, 2, 3, 4, 5, 6}
     assert least_on_grid(lambda k: 0.0, 5, 10) == 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_answers_that_tell_nothing_can_be_fitted(seed):
+    """Then nobody away from nothing predicts best, which is no estimate."""
+    rng = np.random.default_rng(seed)
+    users = np.append(np.repeat(np.arange(12), 30), 12)
+    Z, y = rng.standard_normal((361, 2)), (rng.random(361) < 0.6).astype(int)
+    model = shrink_to_pooled().fit(Z, y, users=users)
+    assert np.isfinite(model.theta_).all()
+    assert np.isfinite(model.own_theta_).all()
+    assert np.isfinite(model._own_ridge)

@@ -131,11 +131,12 @@ class GroupShrinkage(PreferenceModel):
         ridge, _ = trials.best(ridges, (np.inf,))  # pooled
         _, pull = trials.best((ridge,), PULLS)  # and drawn away from it
         if self.ridge == "auto":
-            _, pull = trials.best((np.inf,), PULLS[:-1], near=(np.inf, pull))  # own answers, drawn to 0
+            to_nothing = PULLS[:-1]  # a centre of 0 with nobody away from it would be no model
+            _, pull = trials.best((np.inf,), to_nothing, near=(np.inf, pull))  # own answers, drawn to 0
             ridge, pull = trials.first
             if pull < np.inf:
                 ridge, _ = trials.best((*RIDGES, np.inf), (pull,), near=(ridge, pull))
-                trials.best((ridge,), PULLS, near=(ridge, pull))
+                trials.best((ridge,), PULLS if ridge < np.inf else to_nothing, near=(ridge, pull))
         return trials.first
 
     @property
