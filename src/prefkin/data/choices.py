@@ -99,7 +99,7 @@ def pairs_of_choices(options: Any, chosen: Any) -> tuple[FloatArray, Pairs]:
     picks = np.asarray(chosen)
     if picks.shape != (len(sets),) or picks.dtype.kind not in "iu":
         raise InvalidComparisons(
-            f"chosen must be one position for each of the {len(sets)} choice sets; got shape {picks.shape}"
+            f"chosen must be one position for each of the {len(sets)} choice sets, a whole number; got {chosen!r:.60}"
         )
     pairs, begin = Pairs(), 0
     for number, (some, pick) in enumerate(zip(sets, picks.tolist(), strict=True)):

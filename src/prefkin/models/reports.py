@@ -12,6 +12,7 @@ from scipy.special import expit
 from prefkin.data.arrays import FloatArray, LabelArray
 from prefkin.data.checks import feature_matrix
 from prefkin.errors import InvalidComparisons
+from prefkin.inference.loss import moderated
 
 __all__ = ["Explanation", "FoldedIn", "Summary", "counted", "strength"]
 
@@ -134,9 +135,14 @@ class FoldedIn:
         rows = feature_matrix(Z, "Z")
         if rows.shape[1] != len(self.theta):
             raise InvalidComparisons(f"Z has {rows.shape[1]} features, but the model was fitted with {len(self.theta)}")
+        if not (finite := np.isfinite(rows).all(axis=1)).all():
+            at = int(np.argmin(finite))
+            raise InvalidComparisons(
+                f"a feature of row {at} (counted from 0) is missing or infinite; leave such rows out"
+            )
         margin = rows @ self.theta
         if self.covariance is not None:
             variance = np.einsum("ij,ij->i", rows @ self.covariance, rows)
-            margin = self.temperature * margin / np.sqrt(1.0 + np.pi * variance / 8.0)
+            margin = self.temperature * moderated(margin, variance)
         chance = expit(margin)
         return np.column_stack([1.0 - chance, chance])

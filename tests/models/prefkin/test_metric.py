@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
+import prefkin
 from prefkin import Comparisons, PrefKin
+from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin.metric import KINDS, Metric, Unit, free_numbers, learn_metric
 
@@ -102,8 +104,6 @@ def test_held_out_answers_choose_a_covariance_where_people_have_one(rng):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_saved_and_loaded(rng, tmp_path, kind):
-    import prefkin
-
     Z, y, users, _ = people(rng, CORRELATED, n_users=12)
     model = PrefKin(metric=kind).fit(Z, y, users=users)
     model.save(tmp_path / "model")
@@ -129,6 +129,9 @@ def test_a_newcomer_has_probabilities_drawn_to_one_half_by_doubt(rng):
     model = PrefKin().fit(Z, y, users=users)
     new = model.fold_in(Z[:12], y[:12])
     said, bold = new.predict_proba(Z)[:, 1], 1 / (1 + np.exp(-Z @ new.theta))
-    assert np.all(np.abs(said - 0.5) <= np.abs(bold - 0.5) + 1e-12) or new.temperature > 1
+    assert np.all(np.abs(said - 0.5) <= np.abs(bold - 0.5) * max(new.temperature, 1.0) + 1e-12)
     old = model.predict_proba(Z, users=np.zeros(len(Z)))[:, 1]  # the same answers, by somebody who took part
     assert np.abs(said - old).mean() < 0.05
+    for bad, message in (([[1.0, 2.0]], "has 2 features"), ([[0.0, 1.0, 2.0], [0.0, np.nan, 1.0]], "row 1 ")):
+        with pytest.raises(InvalidComparisons, match=message):
+            new.predict_proba(bad)

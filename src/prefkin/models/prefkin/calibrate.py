@@ -19,6 +19,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.folds import held_out_folds, leverage, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
+from prefkin.inference.loss import moderated
 from prefkin.inference.propagation import Sites, above_zero, refine
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
 from prefkin.models.prefkin.degrees import bounded, fit_degrees
@@ -71,7 +72,7 @@ class Fitted:
             for u, start, n in zip(users, first, counts, strict=True):
                 mine = order[start : start + n]
                 variance[mine] = self.mixture.person(int(u)).variance(X[mine])
-            return self.temperature * _moderated(mean, variance)
+            return self.temperature * moderated(mean, variance)
         for piece in pieces(len(users), d * d):
             C = self._covariances[users[piece]] if self._kept else covariances(self.mixture, users[piece])
             for n in np.unique(counts[piece]):  # users with as many rows at once
@@ -79,7 +80,7 @@ class Fitted:
                 rows = order[first[piece][some, None] + np.arange(n)]
                 x = X[rows]
                 variance[rows] = np.einsum("uij,uij->ui", np.matmul(x, C[some]), x)
-        return self.temperature * _moderated(mean, np.maximum(variance, 0.0))
+        return self.temperature * moderated(mean, np.maximum(variance, 0.0))
 
     @property
     def _kept(self) -> bool:
@@ -89,11 +90,6 @@ class Fitted:
     def _covariances(self) -> FloatArray:
         """Everybody's, in the metric: what they are does not depend on when or for whom they are asked."""
         return covariances(self.mixture, slice(None))
-
-
-def _moderated(mean: FloatArray, variance: FloatArray) -> FloatArray:
-    """m / √(1 + π v / 8): drawn towards 0 by doubt."""
-    return mean / np.sqrt(1.0 + np.pi * variance / 8.0)
 
 
 # -- by evidence -------------------------------------------------------------------------------------------------------
@@ -206,7 +202,7 @@ def loss_of_groups(rows: UserRows, metric: Metric, groups: Mixture, predict_for:
         data, sites = metric.signed(train), groups.sites.of(known)
         case = _Case(data, metric.signed(test), sites, np.diff(train.starts) > 0)
         mixture = solved(expand(data, sites), sites, groups.share, groups.prior)
-        total = total + _loss(case, _moderated(*mixture.margins(case.unseen)))
+        total = total + _loss(case, moderated(*mixture.margins(case.unseen)))
     return _total(total)
 
 
@@ -295,7 +291,7 @@ class _Court:
                 through, own = kept_rows(case.unseen, terms, within)
                 for option in row:
                     centre = _centre(terms, _scales(self.prior, option)[1])
-                    margin = _moderated(*centred_beliefs(case.unseen, through, own, within, *centre))
+                    margin = moderated(*centred_beliefs(case.unseen, through, own, within, *centre))
                     loss[option] = loss[option] + _loss(case, margin)
         return loss
 
