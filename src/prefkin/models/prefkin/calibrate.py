@@ -20,7 +20,7 @@ from prefkin.data.folds import held_out_folds, leverage, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.loss import moderated
-from prefkin.inference.propagation import Sites, above_zero, refine
+from prefkin.inference.propagation import Sites, above_zero, cavities, refine
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
 from prefkin.models.prefkin.degrees import bounded, fit_degrees
 from prefkin.models.prefkin.metric import Learnt, Metric, Unit, learn_metric, sizes
@@ -36,10 +36,20 @@ from prefkin.models.prefkin.mixture import (
 )
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, affordable
 
-__all__ = ["Fit", "Fitted", "Verdict", "fitted_in", "judge", "loss_of_groups", "with_scales"]
+__all__ = [
+    "Fit",
+    "Fitted",
+    "Verdict",
+    "fitted_in",
+    "judge",
+    "loss_of_groups",
+    "temperature_of_groups",
+    "with_scales",
+]
 
 TEMPERATURES = np.array(CALIBRATION.temperatures)
-TEMPERED = CALIBRATION.stiffness * np.log(TEMPERATURES) ** 2  # held-out log-likelihood against a temperature
+TEMPERED = CALIBRATION.surprise * np.log1p(CALIBRATION.stiffness / CALIBRATION.surprise * np.log(TEMPERATURES) ** 2)
+# held-out log-likelihood against a temperature
 NONE = -99  # steps down at which a variance is none
 
 
@@ -204,6 +214,17 @@ def loss_of_groups(rows: UserRows, metric: Metric, groups: Mixture, predict_for:
         mixture = solved(expand(data, sites), sites, groups.share, groups.prior)
         total = total + _loss(case, moderated(*mixture.margins(case.unseen)))
     return _total(total)
+
+
+def temperature_of_groups(groups: Mixture, data: Signed) -> float:
+    """The temperature at which each answer is foretold best by all others, groups being as they are.
+
+    Held-out answers would be foretold by groups that they helped to find; one answer finds no group.
+    """
+    middle, spread = cavities(groups.sites, data.weights, *groups.margins(data))
+    margin = moderated(middle, spread)
+    loss = np.array([data.weights @ np.logaddexp(0.0, -temperature * margin) for temperature in TEMPERATURES])
+    return float(TEMPERATURES[np.argmin((loss + TEMPERED).round(9))])
 
 
 def _order(rows: UserRows) -> FloatArray | None:

@@ -36,7 +36,16 @@ from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import expand
 from prefkin.models.base import PreferenceModel, generator, on_its_threads, refuse_other_candidates
 from prefkin.models.files import write_model_file
-from prefkin.models.prefkin.calibrate import Fit, Fitted, Verdict, fitted_in, judge, loss_of_groups, with_scales
+from prefkin.models.prefkin.calibrate import (
+    Fit,
+    Fitted,
+    Verdict,
+    fitted_in,
+    judge,
+    loss_of_groups,
+    temperature_of_groups,
+    with_scales,
+)
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups, place, settle
 from prefkin.models.prefkin.habit import with_habits
@@ -123,14 +132,15 @@ class PrefKin(PreferenceModel):
         known = self._sample(rows, min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2)))
         crowd = self._sample(rows, max(largest_crowd(len(rows), len(rows.rows.y) / len(rows), rows.dim), len(known)))
         rows, plain, habits = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
-        some = _search(plain, None)
+        few, some = only(rows, known), _search(plain, None)
         company = only(rows, crowd) if len(crowd) > len(known) else None
         verdict, found = Verdict(), some
-        if self._clear(some, only(rows, known)):
+        if self._clear(some, few):
             found = some if company is None else _search(some.fit, company)
         else:
             known = self._sample(rows, self._affordable(rows))
-            fit, verdict = self._in_a_metric(only(rows, known), some.fit)
+            people = only(rows, known)
+            fit, verdict = self._in_a_metric(people, some.fit)
             if verdict.kind != "isotropic":
                 found = _search(fit, company)
             elif company is not None:
@@ -141,22 +151,24 @@ class PrefKin(PreferenceModel):
                 alike = _search(some.fit, company, found)
                 if alike.grouped and alike.beats(found.groups.evidence, verdict.kind):
                     found = alike
-            asked = found.grouped and company is None and verdict.loss is not None
+            asked = found.grouped and company is None
             # answers about items that recur depend on each other, which evidence takes for likeness
-            if asked and self._loss_of(found, only(rows, known)) > verdict.loss:  # type: ignore[operator]
+            if asked and verdict.loss is not None and self._loss_of(found, people) > verdict.loss:
                 found = _Search(fit, fit.degrees, fit.degrees)
         grouped, metric, degrees = found.grouped, found.fit.metric, found.fit.degrees
-        chosen, wide, temperature = (found.groups, None, 1.0) if grouped else (degrees, None, verdict.temperature)
+        chosen, wide, temperature = found.groups if grouped else degrees, None, verdict.temperature
         if not grouped and verdict.scales is not None:
             chosen, wide = with_scales(found.fit, *verdict.scales), degrees
         self.structure_ = _structure(chosen, degrees, grouped)
         evidence = found.groups.evidence if len(rows) > 1 else -np.inf
         self.evidence_ = {"by degrees": found.everybody.evidence, "groups": evidence}
-        known = crowd if grouped else known
+        known, data = crowd if grouped else known, found.fit.data
+        data = data if len(data) == len(rows) else metric.signed(rows)
         if len(known) < len(rows):
-            data = metric.signed(rows)
             wide = None if wide is None else settle(wide, known, data)
             chosen = settle(chosen, known, data)
+        if grouped:
+            temperature = 1.0 if few.recurring else temperature_of_groups(chosen, data)
         for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
             self.__dict__.pop(computed_when_asked_for, None)
         self._users, self.users_ = rows, rows.labels

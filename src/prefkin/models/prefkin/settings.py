@@ -56,8 +56,11 @@ class Calibration:
     most_of_it: float = 0.75  # of what rows vary
     farther: float = 0.1  # held-out log-likelihood against half a decade squared between a variance and its evidence
     matching: int = 2  # rounds of sites for other variances
-    temperatures: tuple[float, ...] = tuple(np.round(np.geomspace(0.4, 2.0, 29), 3).tolist())
-    stiffness: float = 20.0  # log-likelihood against log² temperature: about 15 % off 1 is expected
+    temperatures: tuple[float, ...] = tuple(
+        np.round(np.concatenate([np.geomspace(0.4, 2.0, 29), np.geomspace(2.2, 40.0, 17)]), 3).tolist()
+    )
+    stiffness: float = 20.0  # log-likelihood against log² temperature: about 15 % off 1 is expected,
+    surprise: float = 10.0  # and where answers are never wrong, much more: beyond, it grows with log log² of it only
     clearly: float = 1.0  # log-likelihood, beside half a standard error, by which an option must beat the plain one
 
 
