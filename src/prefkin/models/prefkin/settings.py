@@ -57,7 +57,7 @@ class Calibration:
     farther: float = 0.1  # held-out log-likelihood against half a decade squared between a variance and its evidence
     matching: int = 2  # rounds of sites for other variances
     temperatures: tuple[float, ...] = tuple(
-        np.round(np.concatenate([np.geomspace(0.4, 2.0, 29), np.geomspace(2.2, 40.0, 17)]), 3).tolist()
+        np.round(np.concatenate([1.06 ** np.arange(-16.0, 13.0), np.geomspace(2.2, 40.0, 17)]), 3).tolist()
     )
     stiffness: float = 20.0  # log-likelihood against log² temperature: about 15 % off 1 is expected,
     surprise: float = 10.0  # and where answers are never wrong, much more: beyond, it grows with log log² of it only
