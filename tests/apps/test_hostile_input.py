@@ -264,7 +264,7 @@ def test_numpy_integers_and_other_generators_can_be_saved(session, rng):
 
 def test_folding_in_understands_the_labels_of_the_answers(rng):
     Z, y, users = draw_answers(rng)
-    model = OffC2PL(np.inf).fit(Z, np.where(y == 1, "yes", "no"), users=users)
+    model = OffC2PL(np.inf).fit(Z, np.where(y == 1, "yes", "no"), users=users, positive="yes")
     plain = OffC2PL(np.inf).fit(Z, y, users=users)
     named = model.fold_in(Z[:9], np.where(y[:9] == 1, "yes", "no"))
     assert np.array_equal(named.theta, plain.fold_in(Z[:9], y[:9]).theta)

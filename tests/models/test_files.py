@@ -55,7 +55,7 @@ def test_features_come_back_in_the_precision_they_were_fitted_in(kind, tmp_path,
 
 
 def test_item_regularity_and_class_names_survive(tmp_path):
-    model = OffC2PL(0.0, coverage=ItemRegularity(0.5, 0.1, 2)).fit(np.eye(2), ["no", "yes"])
+    model = OffC2PL(0.0, coverage=ItemRegularity(0.5, 0.1, 2)).fit(np.eye(2), ["no", "yes"], positive="yes")
     model.save(tmp_path / "kin")
     again = prefkin.load(tmp_path / "kin")
     assert again.coverage == model.coverage

@@ -207,8 +207,6 @@ class _Table:
                 raise InvalidTable(
                     f"column {self.names[ours]!r} (for {ours}) is missing; the table has: {self.shown()}"
                 )
-        if not any(len(column) for column in self.columns.values()):
-            raise InvalidTable("there are no rows: the table is empty")
         self._refuse_doubtful(fields)
 
     def _refuse_doubtful(self, fields: Sequence[str]) -> None:
@@ -363,18 +361,23 @@ def _left_right_answers(table: _Table) -> LabelArray:
         if is_missing(label):
             continue
         word = label.strip().lower() if isinstance(label, str) else None
-        if label == left or word == "left":
+        if _same(label, left) or word == "left":
             answers[row] = 1.0
-        elif label == right or word == "right":
+        elif _same(label, right) or word == "right":
             answers[row] = 0.0
         elif word == "tie":
             answers[row] = 0.5
         else:
             raise InvalidTable(
-                f"label {label!r} in row {row} (counted from 0) is neither the left item {left!r} nor the right one "
-                f"{right!r}; it must name one of them, or be 'tie'"
+                f"label {label!r:.60} in row {row} (counted from 0) is neither the left item {left!r:.60} nor the "
+                f"right one {right!r:.60}; it must name one of them, or be 'left', 'right' or 'tie'"
             )
     return answers
+
+
+def _same(label: Any, item: Any) -> bool:
+    """Does a label name this item? Items that are features have no name."""
+    return not isinstance(item, list | np.ndarray) and bool(label == item)
 
 
 def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
@@ -412,7 +415,21 @@ def _text(value: Any) -> str | None:
         return value
     if not isinstance(value, list | tuple | np.ndarray):
         raise InvalidTable(f"a text is needed, or a list of messages; got {value!r:.40}")
-    return "\n".join(str(message["content"]) if isinstance(message, dict) else str(message) for message in value)
+    return "\n".join(_content(message) for message in value)
+
+
+def _content(message: Any) -> str:
+    """What a message says; of a content in parts, those that are text."""
+    said = message.get("content") if isinstance(message, Mapping) else message
+    if isinstance(said, list | tuple | np.ndarray):
+        said = "\n".join(
+            str(part["text"]) for part in said if isinstance(part, Mapping) and part.get("text") is not None
+        )
+    if isinstance(said, str):
+        return said
+    if isinstance(message, Mapping) and "content" in message and said is None:  # a call of a tool, for example
+        return ""
+    raise InvalidTable(f"a message needs its text under 'content'; got {message!r:.60}")
 
 
 def _sides_by_features(won: Any, lost: Any) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -114,13 +114,13 @@ class PrefKin(PreferenceModel):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
         """Learn every user's preference, and how much users have in common.
 
         Parameters are those of `OffC2PL.fit`.
         """
         self._check_parameters()
-        rows, classes = self._read(Z, y, users, sample_weight)
+        rows, classes = self._read(Z, y, users, sample_weight, positive)
         _refuse_nothing(rows)
         with threads(self.n_jobs):
             self._learn(rows)
@@ -523,6 +523,7 @@ class PrefKin(PreferenceModel):
             "predict_for": self.predict_for,
             "random_state": self.random_state if isinstance(self.random_state, int | None) else None,
             "classes": [label_to_json(label) for label in self.classes_],
+            "positive": label_to_json(self.positive_),
             "structure": self.structure_,
             "numbers": [mixture.prior.within, mixture.prior.between, mixture.prior.top, mixture.evidence],
             "lonely": mixture.prior.lonely,
@@ -564,6 +565,7 @@ class PrefKin(PreferenceModel):
         mixture = solved(quadratics, sites, arrays["share"], prior, evidence)
         model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
         model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
+        model.positive_ = label_from_json(about.get("positive", model.classes_[1].item()))  # not said in older files
         wide = None
         if about.get("wide"):  # one group with everybody, around 0
             *spreads, evidence = about["wide"]
