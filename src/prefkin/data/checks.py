@@ -33,6 +33,7 @@ __all__ = [
 
 LARGEST_FEATURE = 1e75  # fourth powers and sums of them must not overflow
 SMALLEST_FEATURE = 1e-75  # nor vanish: the largest feature is beyond this
+LARGEST_WEIGHT = 1e9  # how often a row counts: beside it, a row that counts once must not vanish
 ROWS_AT_ONCE = 2**16
 
 
@@ -91,6 +92,7 @@ def refuse_bad_rows(
             "weights must be finite and at least 0, but {row} is not",
             "mend it",
         ),
+        (weights > LARGEST_WEIGHT, "a weight is beyond 1e9 in {row}", "divide all weights by the same number"),
     )
     if not largest <= LARGEST_FEATURE:
         faults += (
