@@ -577,7 +577,8 @@ class PrefKin(PreferenceModel):
         model._keep(Fitted(mixture, metric, wide, about["heat"]))
         model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
         model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
-        model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
+        kept = {name: about["evidence"][name] for name in ("by degrees", "groups")}
+        model.evidence_ = {name: -np.inf if value is None else float(value) for name, value in kept.items()}
         model.n_features_in_ = users.dim
         model._restore_features(about)
         return model
