@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import time
+import warnings
 from collections import Counter
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -48,6 +49,7 @@ def main():
     # what a library writes to stderr by itself (a panic) is not what is looked for here
     sys.stderr = os.fdopen(os.dup(2), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    warnings.simplefilter("ignore")
     for name, target in chosen.items():
         start, wanted, found, shown = time.monotonic(), round(given_.count * target.share / whole), Counter(), []
         batch = 0

@@ -66,12 +66,16 @@ def refuse_bad_rows(
     largest: float,
 ) -> None:
     """Name the first offending row of the first kind of fault, and the remedy."""
-    drop_missing = "drop such rows with drop='missing' (on the command line: --drop missing)"
+    drop_missing = (
+        "leave such rows out, for example by Comparisons.from_arrays(..., drop='missing') "
+        "(on the command line: --drop missing)"
+    )
     faults: tuple[tuple[BoolArray, str, str], ...] = (
         (
             answers == 0.5,
             "y must be 0 or 1, but {row} is a tie",
-            "the model has no ties: drop them with drop='ties' (on the command line: --drop ties)",
+            "the model has no ties: leave them out, for example by Comparisons.from_arrays(..., drop='ties') "
+            "(on the command line: --drop ties)",
         ),
         (np.isnan(answers), "y is missing in {row}", drop_missing),
         (

@@ -190,6 +190,7 @@ class _Table:
         self, source: Any, columns: Mapping[str, str] | None, fields: Sequence[str], features: Sequence[str] | None
     ) -> None:
         self.names = {name: name for name in fields}
+        self.mapped = tuple(fields) != ITEM_FIELDS  # `columns` is about the other table
         if not isinstance(columns or {}, Mapping):
             raise InvalidTable(f"columns must be a mapping from our names to the table's; got {columns!r:.60}")
         for ours, theirs in (columns or {}).items():
@@ -215,9 +216,12 @@ class _Table:
         used = {*self.names.values(), *self.features_named, *ALIASES["user"]}
         for column in self.columns:
             if column not in used and (near := difflib.get_close_matches(column, missing, 1, 0.8)):
+                mapped = (
+                    f", map it with columns={{'{near[0]}': '{column}'}} (on the command line: --map {near[0]}={column})"
+                )
                 raise InvalidTable(
-                    f"column {column!r} looks like {near[0]!r} misspelt; rename it, map it with "
-                    f"columns={{'{near[0]}': '{column}'}} (on the command line: --map {near[0]}={column}), or drop it"
+                    f"column {column!r} looks like {near[0]!r} misspelt; rename it{mapped if self.mapped else ''}, "
+                    "or drop it"
                 )
         for name in fields:
             if self.has(name) and name in FEATURE_FIELDS and self.in_columns(name):
@@ -231,9 +235,9 @@ class _Table:
 
     def lacks(self, what: str, field: str) -> InvalidTable:
         """The error for something that is not there."""
+        remedy = f"name other columns with columns={{'{field}': ...}} (on the command line: --map {field}=...)"
         return InvalidTable(
-            f"the table lacks {what}; it has: {self.shown()}; name other columns with columns={{'{field}': ...}} "
-            f"(on the command line: --map {field}=...)"
+            f"the table lacks {what}; it has: {self.shown()}; {remedy if self.mapped else 'rename a column'}"
             + (", features with features=[...] (--features A,B,C)" if field in FEATURE_FIELDS else "")
         )
 

@@ -21,6 +21,7 @@ from safetensors.numpy import save as to_safetensors
 from prefkin.data.checks import LARGEST_FEATURE, largest_entry
 from prefkin.data.storage import label_from_json, label_to_json, write_atomically
 from prefkin.errors import ModelFileError, PrefkinError
+from prefkin.models.reports import SAYING
 
 __all__ = ["MODEL_FILE", "load", "read_model_file", "write_model_file"]
 
@@ -140,6 +141,8 @@ def _refuse_misfits(n_users: int, arrays: Arrays) -> None:
         if arrays[name].shape != shape:
             raise _Misfit(f"{name} has shape {arrays[name].shape} instead of {shape}")
     for name, array in arrays.items():
+        if array.dtype.kind not in {"starts": "iu", "enough": "b"}.get(name, "f"):
+            raise _Misfit(f"{name} is of type {array.dtype}")
         unbounded = name in ("radius", "gamma")
         if array.dtype.kind == "f" and (np.isnan(array).any() if unbounded else not np.isfinite(array).all()):
             raise _Misfit(f"{name} is not finite")
@@ -201,6 +204,8 @@ def load(path: str | Path) -> Any:
             raise _Misfit("feature_names")
         if len(classes) != 2 or classes[0] == classes[1] or model.positive_ not in classes:
             raise _Misfit("classes")
+        if getattr(model, "structure_", "groups") not in list(SAYING):
+            raise _Misfit("structure")
         model.width(labels.tolist()[0])
         one = model.predict_proba(np.zeros((1, model.n_features_in_)), users=labels[:1])
         if not (np.isfinite(model.theta_).all() and np.isfinite(one).all()):
