@@ -1,7 +1,9 @@
 """`python -m tests.fuzz --count 100000 --seed 0`: odd inputs by the thousand, and what was found."""
 
 import argparse
+import itertools
 import os
+import signal
 import sys
 import time
 import warnings
@@ -11,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.fuzz.targets import TARGETS, tried
 
-BATCH = 500
+BATCH = 200
 
 
 def inputs_of(target, count, number, found, shown):
@@ -50,12 +52,15 @@ def main():
     sys.stderr = os.fdopen(os.dup(2), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     warnings.simplefilter("ignore")
+    asked = []
+    for number in (signal.SIGINT, signal.SIGTERM):  # what was tried until then counts
+        signal.signal(number, lambda *_: asked.append(True))
     for name, target in chosen.items():
         start, wanted, found, shown = time.monotonic(), round(given_.count * target.share / whole), Counter(), []
-        batch = 0
-        while found["tried"] < wanted:
+        for batch in itertools.count():
+            if found["tried"] >= wanted or asked:
+                break
             inputs_of(target, min(BATCH, wanted - found["tried"]), given_.seed * 1_000_003 + batch, found, shown)
-            batch += 1
         count = found.pop("tried")
         faults += len(found)
         print(
