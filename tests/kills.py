@@ -106,7 +106,13 @@ def kill_reproductions(count, rng):
         for number in range(count):
             command = ("exp4", "--quick", "--runs", 20 * count, "--processes", 2, "--out", "here")
             running = start("reproduce", *command, cwd=folder)
-            time.sleep(rng.uniform(0.0, 12.0))
+            if number % 2:  # in the middle of the work
+                until = time.monotonic() + 120.0
+                while len(finished(folder / "here" / trials)) <= len(kept) and time.monotonic() < until:
+                    time.sleep(0.05)
+                time.sleep(rng.uniform(0.0, 1.0))
+            else:  # at any moment, imports included
+                time.sleep(rng.uniform(0.0, 12.0))
             seen = finished(folder / "here" / trials)  # on disk, so the program may have told of them
             running.send_signal(signal.SIGKILL)
             running.wait()

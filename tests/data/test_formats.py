@@ -261,3 +261,16 @@ def test_file_names_that_are_no_text_are_read(tmp_path):
         path = tmp_path / f"caf\udce9.{suffix}"
         path.write_bytes(content)
         assert len(read_comparisons(path)) == 2
+
+
+@pytest.mark.parametrize("side", [[], {}, [[1], [2, 3]]])
+def test_sides_that_are_no_names_are_refused(tmp_path, side):
+    rows = [{"worker": "a", "left": side, "right": side, "label": "left"}]
+    with pytest.raises((InvalidTable, InvalidComparisons), match="v.jsonl: "):
+        read_comparisons(jsonl(tmp_path / "v.jsonl", rows), items={"p": [1.0]})
+
+
+def test_rows_of_words_are_refused_in_one_line():
+    with pytest.raises(InvalidComparisons, match="something other than numbers in row 0") as told:
+        Comparisons.from_arrays(np.array([["long text " * 9] * 3]), [1], ["a"])
+    assert "\n" not in str(told.value)

@@ -29,9 +29,9 @@ def inputs_of(target, count, number, found, shown):
     )
     @given(target.inputs())
     def one(value):
-        found["tried"] += 1
+        found["tried"] += target.each
         if wrong := tried(target, value):
-            key = wrong[:60]
+            key = wrong.partition(" <- ")[0][:60]
             found[key] += 1
             if found[key] == 1:
                 shown.append((wrong, repr(value)[:1500]))
@@ -60,7 +60,13 @@ def main():
         for batch in itertools.count():
             if found["tried"] >= wanted or asked:
                 break
-            inputs_of(target, min(BATCH, wanted - found["tried"]), given_.seed * 1_000_003 + batch, found, shown)
+            inputs_of(
+                target,
+                min(BATCH, -(-(wanted - found["tried"]) // target.each)),
+                given_.seed * 1_000_003 + batch,
+                found,
+                shown,
+            )
         count = found.pop("tried")
         faults += len(found)
         print(

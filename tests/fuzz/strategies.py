@@ -17,6 +17,7 @@ from prefkin.data.answers import SIDES
 from prefkin.models.files import _digest
 
 SUFFIXES = (".csv", ".jsonl", ".parquet", ".npz")
+VARIANTS = 7
 ODD_NUMBERS = (0.0, -0.0, 1e-320, 1e-300, 1e-75, 1e75, 1e99, 1e308, -1e308, float("inf"), float("nan"), 2**53 + 1)
 ODD_TEXTS = (
     "",
@@ -185,6 +186,32 @@ def poisoned(path):
 
 @st.composite
 def files(draw):
+    """A suffix and files of that kind, more or less: one drawn, others of the same with damage, which is quick to make."""
+    suffix, content = draw(one_file())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    return suffix, [content, *(worn(content, rng) for _ in range(VARIANTS))]
+
+
+def worn(content, rng):
+    """Bytes changed, lost or doubled, or a number in them replaced by an odd one."""
+    content = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        at, many, kind = int(rng.integers(len(content) + 1)), int(rng.integers(1, 60)), rng.integers(5)
+        if kind == 0 and at < len(content):
+            content[at] ^= int(rng.integers(1, 256))
+        elif kind == 1:
+            del content[at : at + many]
+        elif kind == 2:
+            content[at:at] = content[at : at + many]
+        elif kind == 3:
+            content[at : at + 1] = str(rng.choice(ODD_TEXTS)).encode()
+        else:
+            content[at : at + 1] = rng.bytes(int(rng.integers(1, 9)))
+    return bytes(content)
+
+
+@st.composite
+def one_file(draw):
     """A suffix and the bytes of a file of that kind, more or less."""
     suffix = draw(st.sampled_from(SUFFIXES))
     kind = draw(st.integers(0, 19))

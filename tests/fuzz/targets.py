@@ -31,6 +31,7 @@ class Target:
     inputs: Callable[[], st.SearchStrategy]
     check: Callable[[Path, Any], str | None]
     share: float
+    each: int = 1  # inputs in one draw
 
 
 def refusal(error, path):
@@ -47,8 +48,15 @@ def embed(texts):
     return np.array([[len(text), text.count("a")] for text in texts], dtype=float).reshape(-1, 2)
 
 
-def check_file(folder, file):
-    suffix, content = file
+def check_files(folder, files):
+    suffix, contents = files
+    for content in contents:
+        if wrong := check_file(folder, suffix, content):
+            return f"{wrong} <- {content!r:.600}"
+    return None
+
+
+def check_file(folder, suffix, content):
     path = folder / f"input{suffix}"
     path.write_bytes(content)
     items = {name: [float(i), 1.0] for i, name in enumerate("pqr")}
@@ -153,7 +161,7 @@ def check_fit(make):
 
 
 TARGETS = {
-    "readers": Target(strategies.files, check_file, 0.75),
+    "readers": Target(strategies.files, check_files, 0.75, 1 + strategies.VARIANTS),
     "models": Target(model_files, check_model, 0.19),
     "options": Target(strategies.commands, check_command, 0.05),
     "fits": Target(strategies.comparisons, check_fit(lambda: OffC2PL(0.0)), 0.01),

@@ -159,8 +159,9 @@ def _ragged_matrix(values: Any, name: str) -> FloatArray:
             try:
                 matrix[i] = _numbers(row)
             except (TypeError, ValueError):
+                shown = " ".join(repr(row).split())
                 raise InvalidComparisons(
-                    f"{name} holds something other than numbers in row {i} (counted from 0): {row!r:.60}; "
+                    f"{name} holds something other than numbers in row {i} (counted from 0): {shown:.60}; "
                     "features must be numeric"
                 ) from None
     return matrix

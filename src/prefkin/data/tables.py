@@ -321,9 +321,9 @@ def _items(table: _Table, side: str, items: Any, features: Sequence[str] | None)
     known = _item_features(items, features)
     vectors = []
     for row, name in enumerate(table.labels(side).tolist()):
-        if not is_missing(name) and name not in known:
+        if not is_missing(name) and not (isinstance(name, Hashable) and name in known):
             raise InvalidTable(
-                f"item {name!r} of column {table.names[side]}, row {row} (counted from 0) has no features; "
+                f"item {name!r:.60} of column {table.names[side]}, row {row} (counted from 0) has no features; "
                 f"{len(known)} items are known"
             )
         vectors.append(None if is_missing(name) else known[name])
