@@ -1,6 +1,8 @@
 # make demo   the main job on built-in data, with pictures in demo/
 # make test   lint, types, layers, unit and property tests, doctests, README and docs examples
 # make quick  the tests that take no time, in half a minute
+# make fuzz   odd inputs by the thousand: COUNT=100000 SEED=0; what was found
+# make kills  the program killed and interrupted at any moment: KILLS=100 SEED=0
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -9,7 +11,11 @@ READY := .venv/.ready
 
 TESTS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test quick lint clean
+COUNT ?= 10000
+KILLS ?= 20
+SEED ?= 0
+
+.PHONY: demo test quick fuzz kills lint clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
@@ -19,6 +25,12 @@ test: $(READY) lint
 
 quick: $(READY)
 	$(TESTS) -m 'not slow'
+
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
+
+kills: $(READY)
+	for job in fit reproduce interrupts; do $(BIN)/python -m tests.kills $$job --count $(KILLS) --seed $(SEED) || exit 1; done
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "AnswerWarning",
     "AssumptionWarning",
     "CalibrationWarning",
     "ConvergenceError",
@@ -71,6 +72,10 @@ class SessionError(PrefkinError, ValueError):
 
 class PrefkinWarning(UserWarning):
     """Base of every warning prefkin gives."""
+
+
+class AnswerWarning(PrefkinWarning):
+    """Two answers of which neither says that the first was preferred; the larger one was taken to mean it."""
 
 
 class AssumptionWarning(PrefkinWarning):

@@ -220,7 +220,8 @@ def test_dropped_rows_are_reported(tmp_path):
     refused = prefkin_says("audit", "v.csv", cwd=tmp_path)
     assert refused.stderr == (
         "prefkin: v.csv: y must be 0 or 1, but row 1 (counted from 0) is a tie; "
-        "the model has no ties: drop them with drop='ties' (on the command line: --drop ties)\n"
+        "the model has no ties: leave them out, for example by Comparisons.from_arrays(..., drop='ties') "
+        "(on the command line: --drop ties)\n"
     )
 
 

@@ -311,3 +311,17 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_offered_for_a_table_of_items_works():
+    """`columns` and --map are about the votes: no remedy for the items."""
+    votes = pl.DataFrame({"user": ["a"], "winner": ["p"], "loser": ["q"]})
+    for items in (
+        pl.DataFrame({"itme": ["p", "q"], "phi0": [1.0, 0.0]}),
+        pl.DataFrame({"n": ["p", "q"], "phi0": [1.0, 0.0]}),
+    ):
+        with pytest.raises(InvalidTable, match="rename") as told:
+            read_comparisons(votes, items=items)
+        assert "--map" not in str(told.value)
+        renamed = items.rename({items.columns[0]: "item"})
+        assert len(read_comparisons(votes, items=renamed)) == 1

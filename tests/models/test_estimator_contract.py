@@ -59,15 +59,6 @@ def test_users_travel_as_metadata_through_a_pipeline_and_cross_validation(rng):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
-def test_any_two_labels_are_answers_and_the_larger_means_the_first_is_preferred(rng):
-    Z, y, users = draw_answers(rng)
-    plain = OffC2PL(0.0).fit(Z, y, users=users)
-    named = OffC2PL(0.0).fit(Z, np.where(y == 1, "yes", "no"), users=users)
-    assert np.array_equal(plain.theta_, named.theta_)
-    assert named.classes_.tolist() == ["no", "yes"]
-    assert set(named.predict(Z, users=users)) <= {"no", "yes"}
-
-
 @pytest.mark.parametrize(
     ("y", "message"),
     [

@@ -1,3 +1,4 @@
+import io
 import json
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import prefkin
-from prefkin import Candidates, ItemRegularity, OffC2PL
+from prefkin import Candidates, ItemRegularity, OffC2PL, PrefKin
 from prefkin.errors import ModelFileError
 from prefkin.models.files import _digest
 from tests.conftest import draw_answers
@@ -15,6 +16,17 @@ from tests.conftest import draw_answers
 def model(rng):
     Z, y, users = draw_answers(rng)
     return OffC2PL(52.0, alpha=1.2).fit(Z, y, users=[("group", int(u)) for u in users])
+
+
+@pytest.fixture(scope="module")
+def saved():
+    """A model file of each kind, as bytes."""
+    Z, y, users = draw_answers(np.random.default_rng(3), n_users=3)
+    files = {}
+    for kind in (OffC2PL, PrefKin):
+        kind().fit(Z, y, users=users).save(content := io.BytesIO())
+        files[kind.__name__] = content.getvalue()
+    return files
 
 
 def test_a_saved_model_is_the_same_model(model, tmp_path, rng):
@@ -55,7 +67,7 @@ def test_features_come_back_in_the_precision_they_were_fitted_in(kind, tmp_path,
 
 
 def test_item_regularity_and_class_names_survive(tmp_path):
-    model = OffC2PL(0.0, coverage=ItemRegularity(0.5, 0.1, 2)).fit(np.eye(2), ["no", "yes"])
+    model = OffC2PL(0.0, coverage=ItemRegularity(0.5, 0.1, 2)).fit(np.eye(2), ["no", "yes"], positive="yes")
     model.save(tmp_path / "kin")
     again = prefkin.load(tmp_path / "kin")
     assert again.coverage == model.coverage
@@ -77,13 +89,97 @@ def test_a_damaged_file_is_refused_wherever_the_damage_is(model, tmp_path):
         prefkin.load(tmp_path / "bad")
 
 
-def rewritten(path, change):
+def rewritten(path, change, arrays=lambda tensors: {}):
+    """The file with another header and other arrays, and a checksum that is right."""
     from safetensors import safe_open
 
     with safe_open(path, framework="numpy") as archive:
         header = json.loads(archive.metadata()["prefkin"])
-    text, tensors = json.dumps({**header, **change}), load_file(path)
+    tensors = load_file(path)
+    tensors |= arrays(tensors)
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items() if array is not None}
+    text = json.dumps({**header, **(change(header) if callable(change) else change)})
     save_file(tensors, path, {"prefkin": text, "digest": _digest(text, tensors)})
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        lambda t: {"Z": None},
+        lambda t: {"Z": t["Z"][:-1]},
+        lambda t: {"Z": t["Z"].ravel()},
+        lambda t: {"Z": t["Z"] * np.nan},
+        lambda t: {"Z": t["Z"] * 1e80},
+        lambda t: {"y": t["y"] + 0.5},
+        lambda t: {"weights": -t["weights"]},
+        lambda t: {"starts": t["starts"][::-1]},
+        lambda t: {"starts": t["starts"] * 0},
+        lambda t: {"own_theta": t["own_theta"][:, :1]},
+        lambda t: {"radius": t["radius"] * np.nan},
+        lambda t: {"radius": None},
+        lambda t: {"theta": t["theta"] * np.inf} if "theta" in t else {"share": t["share"] + 1},
+        lambda t: {"gamma": t["gamma"][:2]} if "gamma" in t else {"m0": t["m0"][:1]},
+        lambda t: {"enough": None} if "gamma" in t else {"site_pull": None},
+    ],
+)
+@pytest.mark.parametrize("kind", ["OffC2PL", "PrefKin"])
+def test_arrays_that_no_fit_gives_are_refused_whatever_the_checksum_says(arrays, kind, saved, tmp_path):
+    (tmp_path / "kin").write_bytes(saved[kind])
+    rewritten(tmp_path / "kin", {}, arrays)
+    with pytest.raises(ModelFileError, match="kin: its contents do not fit together") as told:
+        prefkin.load(tmp_path / "kin")
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": [0, 0, 1]},
+        {"labels": [0, 1]},
+        {"labels": [[0], [1], [2]]},
+        {"labels": None},
+        {"labels_dtype": "V9"},
+        {"labels_dtype": "<U1000000000"},
+        {"labels_dtype": "nonsense"},
+        {"labels_dtype": "|i1", "labels": [1, 2, 1000]},
+        {"about": None},
+        {"about": {}},
+        {"narrowed": 3},
+        lambda header: {"about": header["about"] | {"n_jobs": "many"}},
+        lambda header: {"about": header["about"] | {"classes": [0]}},
+        lambda header: {"about": header["about"] | {"classes": [1, 1]}},
+        lambda header: {"about": header["about"] | {"positive": "left"}},
+        lambda header: {"about": header["about"] | {"feature_names": ["a"]}},
+        lambda header: {"about": header["about"] | {"feature_names": 3}},
+        lambda header: {"about": header["about"] | {"heat": "hot", "ridge_used": "auto"}},
+    ],
+)
+@pytest.mark.parametrize("kind", ["OffC2PL", "PrefKin"])
+def test_headers_that_no_fit_gives_are_refused_whatever_the_checksum_says(change, kind, saved, tmp_path):
+    (tmp_path / "kin").write_bytes(saved[kind])
+    rewritten(tmp_path / "kin", change)
+    try:
+        prefkin.load(tmp_path / "kin")
+        refused = change in ({"labels_dtype": "V9"}, {"labels_dtype": "<U1000000000"})  # what is not needed is not read
+    except ModelFileError as error:
+        refused = str(error).startswith(str(tmp_path / "kin")) and "\n" not in str(error)
+    assert refused
+
+
+def test_a_model_that_may_not_be_read_is_not_called_damaged(model, tmp_path, monkeypatch):
+    model.save(tmp_path / "kin")
+
+    def forbidden(self, *_args, **_kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr("pathlib.Path.open", forbidden)
+    with pytest.raises(ModelFileError, match="kin: cannot be read: Permission denied$"):
+        prefkin.load(tmp_path / "kin")
+
+
+def test_a_model_in_a_file_whose_name_is_no_text_is_read(model, tmp_path):
+    model.save(tmp_path / "caf\udce9")
+    assert prefkin.load(tmp_path / "caf\udce9").users_.tolist() == model.users_.tolist()
 
 
 @pytest.mark.parametrize(

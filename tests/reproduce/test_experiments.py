@@ -210,7 +210,7 @@ def test_a_killed_run_goes_on_and_processes_do_not_matter(tmp_path):
     with two.path.open("a") as file:
         file.write('{"trial": "cut o')  # killed in the middle of a line
     seen = []
-    assert run_all(trials, two, processes=2, tell=lambda done, total: seen.append((done, total))) == 2
+    assert run_all(trials, two, processes=2, tell=lambda done, total, _: seen.append((done, total))) == 2
     assert seen[-1][0] == seen[-1][1] > 0
     kept = [as_frame(trials, store.finished()).drop(NOT_COMPARED, strict=False) for store in (one, two)]
     assert kept[0].equals(kept[1])

@@ -2,6 +2,7 @@
 
 arrays       names for the arrays that pass between functions
 checks       arrays, answers and labels, checked where they enter
+answers      0 and 1, or words that name a side
 items        which rows are about the same thing
 triangles    which rows are about the same topic, by their differences alone
 choices      rankings and choices among several as pairs

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -14,21 +16,24 @@ from prefkin.errors import InvalidComparisons
 __all__ = [
     "LARGEST_FEATURE",
     "SMALLEST_FEATURE",
-    "answer_array",
     "any_in_row",
+    "as_number",
     "distinct_labels",
     "feature_matrix",
     "is_missing",
+    "is_number",
     "label_array",
     "largest_entry",
     "missing_labels",
     "number_array",
+    "plain_array",
     "refuse_bad_rows",
     "refuse_vanishing",
 ]
 
 LARGEST_FEATURE = 1e75  # fourth powers and sums of them must not overflow
 SMALLEST_FEATURE = 1e-75  # nor vanish: the largest feature is beyond this
+LARGEST_WEIGHT = 1e9  # how often a row counts: beside it, a row that counts once must not vanish
 ROWS_AT_ONCE = 2**16
 
 
@@ -61,12 +66,16 @@ def refuse_bad_rows(
     largest: float,
 ) -> None:
     """Name the first offending row of the first kind of fault, and the remedy."""
-    drop_missing = "drop such rows with drop='missing' (on the command line: --drop missing)"
+    drop_missing = (
+        "leave such rows out, for example by Comparisons.from_arrays(..., drop='missing') "
+        "(on the command line: --drop missing)"
+    )
     faults: tuple[tuple[BoolArray, str, str], ...] = (
         (
             answers == 0.5,
             "y must be 0 or 1, but {row} is a tie",
-            "the model has no ties: drop them with drop='ties' (on the command line: --drop ties)",
+            "the model has no ties: leave them out, for example by Comparisons.from_arrays(..., drop='ties') "
+            "(on the command line: --drop ties)",
         ),
         (np.isnan(answers), "y is missing in {row}", drop_missing),
         (
@@ -87,6 +96,7 @@ def refuse_bad_rows(
             "weights must be finite and at least 0, but {row} is not",
             "mend it",
         ),
+        (weights > LARGEST_WEIGHT, "a weight is beyond 1e9 in {row}", "divide all weights by the same number"),
     )
     if not largest <= LARGEST_FEATURE:
         faults += (
@@ -111,13 +121,17 @@ def refuse_vanishing(largest: float) -> None:
 
 def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
     """A float matrix with one row per comparison, or one line that says which row does not fit."""
-    if getattr(getattr(values, "dtype", None), "kind", "") == "c":
-        raise InvalidComparisons(f"{name} holds complex data, which no preference can weigh; give real features")
+    light = getattr(values, "dtype", None) == np.float32  # float32 stays: half the memory; sums are float64
     try:
-        light = getattr(values, "dtype", None) == np.float32  # float32 stays: half the memory; sums are float64
-        matrix: Any = np.asarray(values, dtype=np.float32 if light else np.float64)
-    except (TypeError, ValueError):
+        matrix: Any = np.asarray(values)
+    except ValueError:
         matrix = _ragged_matrix(values, name)
+    if matrix.dtype.kind == "c":
+        raise InvalidComparisons(f"{name} holds complex data, which no preference can weigh; give real features")
+    if matrix.dtype.kind in "biuf":
+        matrix = matrix.astype(np.float32 if light else np.float64, copy=False)
+    elif matrix.ndim > 0:
+        matrix = _ragged_matrix(matrix, name)
     if matrix.ndim != 2:
         raise InvalidComparisons(
             f"{name} must be a table of shape (comparisons, features), got {matrix.ndim} dimension(s); "
@@ -130,8 +144,8 @@ def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
 
 def _ragged_matrix(values: Any, name: str) -> FloatArray:
     """Rows given one by one: None rows become NaN; a row of another length is named."""
-    rows = [None if np.ndim(row) == 0 and is_missing(row) else row for row in values]
-    sizes = [None if row is None else np.size(row) for row in rows]
+    rows = [None if _is_scalar(row) and is_missing(row) else row for row in values]
+    sizes = [None if row is None else 1 if _is_scalar(row) else len(row) for row in rows]
     dim = next((size for size in sizes if size is not None), 0)
     for i, size in enumerate(sizes):
         if size is not None and size != dim:
@@ -143,38 +157,53 @@ def _ragged_matrix(values: Any, name: str) -> FloatArray:
     for i, row in enumerate(rows):
         if row is not None:
             try:
-                matrix[i] = np.asarray(row, dtype=np.float64)
+                matrix[i] = _numbers(row)
             except (TypeError, ValueError):
+                shown = " ".join(repr(row).split())
                 raise InvalidComparisons(
-                    f"{name} holds something other than numbers in row {i} (counted from 0): {row!r:.60}; "
+                    f"{name} holds something other than numbers in row {i} (counted from 0): {shown:.60}; "
                     "features must be numeric"
                 ) from None
     return matrix
 
 
-def answer_array(values: ArrayLike) -> FloatArray:
-    """Answers as floats: NaN where missing, 0.5 for ties; words other than "tie" are refused by row."""
-    raw = plain_array(values, "y")
-    if raw.ndim != 1:
-        raise InvalidComparisons(f"y must be one answer per comparison, got an array of shape {raw.shape}")
-    if raw.dtype.kind in "biuf":
-        return raw.astype(np.float64)
-    return np.array([_answer(value, row) for row, value in enumerate(raw.tolist())], dtype=np.float64)
+def _is_scalar(row: Any) -> bool:
+    return (
+        not hasattr(row, "__len__")
+        or isinstance(row, str | bytes | dict)
+        or (isinstance(row, np.ndarray) and not row.ndim)
+    )
 
 
-def _answer(value: Any, row: int) -> float:
-    if is_missing(value):
-        return np.nan
-    words = {"tie": 0.5, "true": 1.0, "false": 0.0}
-    if isinstance(value, str) and value.strip().lower() in words:
-        return words[value.strip().lower()]
+def _numbers(row: Any) -> FloatArray:
+    """One row as numbers, NaN where one is missing."""
+    given = np.asarray(row)
+    if given.dtype.kind in "biuf":
+        return given.astype(np.float64).ravel()
+    entries = given.ravel().tolist()
+    return np.array([np.nan if is_missing(value) else as_number(value) for value in entries], dtype=np.float64)
+
+
+NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE)
+
+
+def is_number(text: str | bytes) -> bool:
+    """Does a text read as a number? Python takes 1_5 for 15, and digits of any script."""
+    return bool(NUMBER.fullmatch((text.decode("latin-1") if isinstance(text, bytes) else text).strip()))
+
+
+def as_number(value: Any) -> float:
+    """`float(value)`, but a text is a number only where it reads as one.
+
+    >>> as_number(" -2.5e3")
+    -2500.0
+    """
+    if isinstance(value, str | bytes) and not is_number(value):
+        raise ValueError(f"{value!r:.40} is not a number")
     try:
         return float(value)
-    except (TypeError, ValueError):
-        raise InvalidComparisons(
-            f"y must be 0 or 1, but row {row} (counted from 0) is {value!r}; "
-            "code 1 when the first action was preferred, 0 when the second was"
-        ) from None
+    except OverflowError:
+        raise ValueError("an integer beyond all floating-point numbers") from None
 
 
 def number_array(values: ArrayLike, name: str) -> FloatArray:
@@ -187,7 +216,7 @@ def number_array(values: ArrayLike, name: str) -> FloatArray:
     numbers = np.empty(len(given))
     for row, value in enumerate(given.tolist()):
         try:
-            numbers[row] = np.nan if is_missing(value) else float(value)
+            numbers[row] = np.nan if is_missing(value) else as_number(value)
         except (TypeError, ValueError):
             raise InvalidComparisons(
                 f"{name} must be numbers, but row {row} (counted from 0) is {value!r:.40}; mend it"
@@ -199,6 +228,8 @@ def plain_array(values: Any, name: str) -> NDArray[Any]:
     """A numpy array of what was given: a Series becomes its values, a list keeps its own objects."""
     if isinstance(values, np.ndarray):
         return values
+    if hasattr(values, "to_pylist") and not _has_missing(values):
+        return np.asarray(values.to_numpy(zero_copy_only=False))  # pyarrow copies texts only when it is told to
     if hasattr(values, "to_numpy") and not _has_missing(values):
         return np.asarray(values.to_numpy())
     try:
@@ -259,6 +290,16 @@ def _hashable(value: Any) -> bool:
     return True
 
 
+def _refuse_truth_values_among_numbers(labels: LabelArray) -> None:
+    """True is 1 to Python: as labels beside each other they would be one person."""
+    truths = np.fromiter((isinstance(label, bool | np.bool_) for label in labels), dtype=bool, count=len(labels))
+    if truths.any() and any(isinstance(label, Number) for label in labels[~truths]):
+        raise InvalidComparisons(
+            f"labels mix numbers and {labels[truths][0]!r}, which Python cannot tell from {int(labels[truths][0])}; "
+            "use text for one of them"
+        )
+
+
 def distinct_labels(labels: LabelArray) -> tuple[LabelArray, IntArray]:
     """The distinct labels and, for each row, which one it is.
 
@@ -271,6 +312,7 @@ def distinct_labels(labels: LabelArray) -> tuple[LabelArray, IntArray]:
             return labels[new], np.cumsum(new) - 1
         distinct, codes = np.unique(labels, return_inverse=True)
         return distinct, codes.astype(np.intp)
+    _refuse_truth_values_among_numbers(labels)
     seen: dict[Hashable, int] = {}
     try:
         codes = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), dtype=np.intp, count=len(labels))

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from prefkin.data.answers import answer_array
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import (
-    answer_array,
     any_in_row,
     distinct_labels,
     feature_matrix,

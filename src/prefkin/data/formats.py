@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
 import zipfile
-import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +18,8 @@ import numpy as np
 import polars as pl
 
 from prefkin.data.arrays import FloatArray, LabelArray
-from prefkin.data.checks import is_missing
-from prefkin.errors import InvalidTable
+from prefkin.data.checks import as_number, is_missing
+from prefkin.errors import InvalidTable, PrefkinError
 
 __all__ = ["FORMATS", "as_csv", "holds_vectors", "label_column", "matrix_column", "number_column", "read_columns"]
 
@@ -28,21 +32,32 @@ def read_columns(source: Any, as_text: Collection[str] = ()) -> Columns:
     if not isinstance(source, str | Path):
         return _of_frame(source)
     path = Path(source)
-    if not path.is_file():
-        raise InvalidTable("this is a folder; give a file" if path.is_dir() else "no such file")
     suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        *most, last = FORMATS
-        raise InvalidTable(f"files ending in {suffix or 'nothing'} are not read; use {', '.join(most)} or {last}")
-    if path.stat().st_size == 0:
-        raise InvalidTable("the file is empty")
-    try:
+    with _readable(suffix):
+        if not path.exists():
+            raise InvalidTable("no such file")
+        if not path.is_file():
+            raise InvalidTable(f"this is {'a folder' if path.is_dir() else 'no ordinary file'}; give a file")
+        if suffix not in FORMATS:
+            *most, last = FORMATS
+            raise InvalidTable(f"files ending in {suffix or 'nothing'} are not read; use {', '.join(most)} or {last}")
+        if path.stat().st_size == 0:
+            raise InvalidTable("the file is empty")
         return FORMATS[suffix](path, as_text)
-    except InvalidTable:
+
+
+@contextmanager
+def _readable(suffix: str) -> Iterator[None]:
+    """Whatever a reader makes of a damaged file becomes one line: libraries fail in ways they do not announce."""
+    try:
+        yield
+    except PrefkinError:
         raise
-    except (pl.exceptions.PolarsError, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        reason = next(iter(str(error).strip().splitlines()), "")
-        raise InvalidTable(f"not a readable {suffix} file: {reason:.160}".removesuffix(": ")) from None
+    except OSError as error:
+        raise InvalidTable(f"cannot be read: {error.strerror or error}") from None
+    except (Exception, pl.exceptions.PanicException) as error:  # a panic is no Exception
+        reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+        raise InvalidTable(f"not a readable {suffix} file: {reason:.160}") from None
 
 
 def _of_frame(source: Any) -> Columns:
@@ -54,39 +69,136 @@ def _of_frame(source: Any) -> Columns:
         raise InvalidTable(
             f"cannot read a {type(source).__name__}; give a file path or a pandas, polars or pyarrow frame"
         ) from None
+    if not len(frame):
+        raise InvalidTable("there are no rows: the table is empty")
     if any(not isinstance(name, str) for name in frame.columns):
         raise InvalidTable(f"column names must be text; got {frame.columns[:5]!r:.80}")
     return {name: frame[name] for name in frame.columns}
 
 
 def _parquet(path: Path, _as_text: Collection[str]) -> Columns:
-    return _of_frame(pl.read_parquet(path))
+    return _of_frame(pl.read_parquet(_for_polars(path)))
 
 
 def _csv(path: Path, as_text: Collection[str]) -> Columns:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         header = next(csv.reader(file), [])
-    for column in header:
-        if header.count(column) > 1:
-            raise InvalidTable(f"column {column!r} stands twice in the header; rename one of them")
+    for column, times in Counter(header).items():
+        if times > 1:
+            raise InvalidTable(f"column {column!r:.60} stands twice in the header; rename one of them")
     texts = {column: pl.String for column in header if column in as_text}
-    return _of_frame(pl.read_csv(path, infer_schema_length=None, schema_overrides=texts))
+    return _of_frame(pl.read_csv(_for_polars(path), infer_schema_length=None, schema_overrides=texts))
 
 
-def _jsonl(path: Path, _as_text: Collection[str]) -> Columns:
-    return _of_frame(pl.read_ndjson(path, infer_schema_length=None))
+def _for_polars(path: Path) -> Path | io.BytesIO:
+    """polars knows only file names that are text."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return io.BytesIO(path.read_bytes())
+    return path
+
+
+def _jsonl(path: Path, as_text: Collection[str]) -> Columns:
+    """Numbers by polars, labels as JSON has them: in one column polars would make 1 and "1" one person."""
+    labels = _json_labels(path, as_text)
+    plain = [name for name, values in labels.items() if not any(isinstance(value, list | dict) for value in values)]
+    frame = pl.read_ndjson(
+        _for_polars(path), infer_schema_length=None, schema_overrides=dict.fromkeys(plain, pl.String)
+    )
+    columns = dict(_of_frame(frame))
+    for name, values in labels.items():
+        if len(values) != len(columns[name]):
+            raise InvalidTable("lines and JSON objects do not match; put one object on each line")
+        columns[name] = values
+    return columns
+
+
+def _json_labels(path: Path, as_text: Collection[str]) -> dict[str, LabelArray]:
+    """The columns in `as_text`, but for those of vectors; every line is checked for keys that stand twice."""
+    found: dict[str, list[Any]] = {}
+    vectors = set()
+    with path.open("rb") as file:
+        for number, line in enumerate(line for line in file if line.strip()):
+            row = json.loads(line.decode("utf-8-sig" if number == 0 else "utf-8"), object_pairs_hook=_once_each)
+            if not isinstance(row, dict):
+                raise InvalidTable(f"row {number} (counted from 0) is not a JSON object; put one on each line")
+            for name in as_text:
+                if name in row and name not in found:
+                    found[name] = [None] * number
+                if name in found:
+                    value = row.get(name)
+                    if isinstance(value, list) and any(isinstance(part, int | float) for part in value[:1]):
+                        vectors.add(name)
+                    found[name].append(None if name in vectors else value)
+    return {name: _labels(values) for name, values in found.items() if name not in vectors}
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise InvalidTable(f"key {twice!r:.60} stands twice in one JSON object; keep one of them")
+    return row
+
+
+def _labels(values: list[Any]) -> LabelArray:
+    """Integers as integers where all are; otherwise each as it is."""
+    if {type(value) for value in values} == {int} and all(-(2**63) <= value < 2**63 for value in values):
+        return np.array(values, dtype=np.int64)
+    kept = np.empty(len(values), dtype=object)
+    kept[:] = values
+    return kept
 
 
 def _npz(path: Path, _as_text: Collection[str]) -> Columns:
     if not zipfile.is_zipfile(path):
         raise InvalidTable("not a readable .npz file")
-    with np.load(path, allow_pickle=False) as archive:
-        try:
-            return {name: archive[name] for name in archive.files}
-        except ValueError as error:
-            if "allow_pickle" in str(error):
-                raise InvalidTable("it holds Python objects; save labels as text or numbers") from None
-            raise
+    return _Archive(path)
+
+
+class _Archive(Mapping[str, Any]):
+    """The arrays of an NPZ file, each read when it is asked for and only if it is as large as it says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            self.members = dict(zip(names, archive.infolist(), strict=True))
+        if len(self.members) < len(names):
+            twice = next(name for name, times in Counter(names).items() if times > 1)
+            raise InvalidTable(f"array {twice!r:.60} stands twice; rename one of them")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __getitem__(self, name: str) -> Any:
+        member = self.members[name]
+        with _readable(".npz"), zipfile.ZipFile(self.path) as archive:
+            with archive.open(member) as file:
+                shape, dtype = _shape_and_dtype(file)
+                bytes_there = member.file_size - file.tell()
+            if dtype.hasobject:
+                raise InvalidTable(f"array {name} holds Python objects; save labels as text or numbers")
+            if (wanted := prod(shape) * dtype.itemsize) != bytes_there:
+                raise InvalidTable(
+                    f"array {name} should take {wanted} bytes by its shape {shape}, but there are {bytes_there}: "
+                    "the file is damaged; save it again"
+                )
+            if not shape:
+                raise InvalidTable(f"array {name} is a single value; give one entry per row")
+            with archive.open(member) as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _shape_and_dtype(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
 
 
 FORMATS: dict[str, Callable[[Path, Collection[str]], Columns]] = {
@@ -101,7 +213,8 @@ def label_column(column: Any) -> LabelArray:
     """Values as they are: integers stay integers even where some are missing."""
     if isinstance(column, np.ndarray):
         return column
-    if column.null_count() == 0:
+    wide = column.dtype in (nw.Int128, nw.UInt128)  # numpy has no such integers
+    if column.null_count() == 0 and not (wide or column.dtype.is_nested()):
         return np.asarray(column.to_numpy())
     kept = np.empty(len(column), dtype=object)
     kept[:] = column.to_list()
@@ -118,7 +231,7 @@ def number_column(column: Any, name: str) -> FloatArray:
     for row, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column.to_list()):
         try:
             gap = is_missing(value) or (isinstance(value, str) and value.strip().lower() in MISSING_WORDS)
-            values[row] = np.nan if gap else float(value)
+            values[row] = np.nan if gap else as_number(value)
         except (TypeError, ValueError):
             raise InvalidTable(
                 f"column {name} is not a number in row {row} (counted from 0): {value!r:.40}; mend it"

@@ -1,10 +1,18 @@
-"""Files that are written as a whole or not at all, and user labels as JSON."""
+"""Files and folders that are written as a whole or not at all, and user labels as JSON.
+
+What is to be written gets to the disk first, without a name: a full disk or the end of the program leaves nothing
+behind. Then it is named, and that is a matter of microseconds.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import secrets
-from collections.abc import Hashable
+import shutil
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +20,7 @@ import numpy as np
 
 from prefkin.errors import ModelFileError
 
-__all__ = ["label_from_json", "label_to_json", "write_atomically"]
+__all__ = ["label_from_json", "label_to_json", "replace_folder", "write_atomically"]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -20,19 +28,146 @@ def write_atomically(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():
         if path.is_dir():
             raise ModelFileError(f"{path}: this is a folder; give the name of a file")
-        path.write_bytes(content)
+        with _told_of(path):
+            path.write_bytes(content)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with _told_of(path), _on_disk({path.name: content}, _nearest(path.parent)) as name_it, _parents(path):
+        name_it(path.name, path)
+
+
+def replace_folder(folder: Path, contents: Mapping[str, bytes], ours: Collection[str] = ()) -> None:
+    """Write files into a folder, all of them or none; files of former times (`ours`) that are not among them go.
+
+    A folder that holds nothing else is replaced by a new one. Where other files are, or somebody stands in it, files
+    change one after the other, when all of them are on the disk.
+    """
+    target = folder.resolve()
+    with _told_of(folder):
+        if not _can_be_replaced(target, {*contents, *ours}):
+            with _on_disk(contents, target) as name_it:
+                for name in contents:
+                    name_it(name, target / name)
+            for name in set(ours) - set(contents):
+                (target / name).unlink(missing_ok=True)
+            return
+        with _on_disk(contents, _nearest(target.parent)) as name_it, _parents(target):
+            fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+            try:
+                fresh.mkdir()
+                for name in contents:
+                    name_it(name, fresh / name)
+                _put_in_place(fresh, target)
+            finally:
+                shutil.rmtree(fresh, ignore_errors=True)  # what was there before, or what could not be put there
+
+
+def _can_be_replaced(target: Path, names: Collection[str]) -> bool:
+    """Nothing else is in it, nobody stands in it, and its place can be taken."""
+    if not target.exists():
+        return True
+    if not {entry.name for entry in target.iterdir()} <= set(names) or os.path.ismount(target):
+        return False
+    with suppress(OSError):  # a working directory that was deleted
+        if Path.cwd().is_relative_to(target):
+            return False
+    return os.access(target.parent, os.W_OK | os.X_OK)
+
+
+def _put_in_place(fresh: Path, target: Path) -> None:
+    """`fresh` becomes `target`; if there is one already, that becomes `fresh`."""
+    if not target.exists():
+        fresh.rename(target)
+        return
+    shutil.copymode(target, fresh)
+    if not _exchanged(fresh, target):
+        for file in list(fresh.iterdir()):
+            file.replace(target / file.name)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Swap two names at once; Linux can."""
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+
+
+@contextmanager
+def _on_disk(contents: Mapping[str, bytes], folder: Path) -> Iterator[Callable[[str, Path], None]]:
+    """Contents written in the file system of `folder`, nameless where it can; the function that names one of them."""
+    with ExitStack() as undo:
+        held: dict[str, tuple[int | None, Path]] = {}
+        for name, content in contents.items():
+            temporary = folder / f".{name}.{secrets.token_hex(4)}"
+            held[name] = (_written(content, folder, undo), temporary)
+            if held[name][0] is None:
+                undo.callback(temporary.unlink, missing_ok=True)
+                with temporary.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+
+        def name_it(name: str, path: Path) -> None:
+            number, temporary = held[name]
+            if number is not None:
+                temporary = path.with_name(temporary.name)
+                os.link(f"/proc/self/fd/{number}", temporary, src_dir_fd=number, follow_symlinks=True)
+            try:
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+
+        yield name_it
+
+
+def _written(content: bytes, folder: Path, undo: ExitStack) -> int | None:
+    """The number of an open file without a name, or None where there are no such files."""
+    if not (hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").exists()):
+        return None
+    try:
+        number = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            return None
         raise
+    undo.callback(os.close, number)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(number, view) :]
+    os.fsync(number)
+    return number
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+@contextmanager
+def _parents(path: Path) -> Iterator[None]:
+    """Folders above `path`, made for what happens inside and taken back if it fails."""
+    missing = [each for each in path.parents if not each.exists()]
+    try:
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+        yield
+    except BaseException:
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
+        raise
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """Errors of the system name the file that was to be written, not one that helped."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
 
 
 def label_to_json(label: Hashable) -> Any:

@@ -190,6 +190,7 @@ class _Table:
         self, source: Any, columns: Mapping[str, str] | None, fields: Sequence[str], features: Sequence[str] | None
     ) -> None:
         self.names = {name: name for name in fields}
+        self.mapped = tuple(fields) != ITEM_FIELDS  # `columns` is about the other table
         if not isinstance(columns or {}, Mapping):
             raise InvalidTable(f"columns must be a mapping from our names to the table's; got {columns!r:.60}")
         for ours, theirs in (columns or {}).items():
@@ -207,8 +208,6 @@ class _Table:
                 raise InvalidTable(
                     f"column {self.names[ours]!r} (for {ours}) is missing; the table has: {self.shown()}"
                 )
-        if not any(len(column) for column in self.columns.values()):
-            raise InvalidTable("there are no rows: the table is empty")
         self._refuse_doubtful(fields)
 
     def _refuse_doubtful(self, fields: Sequence[str]) -> None:
@@ -217,9 +216,12 @@ class _Table:
         used = {*self.names.values(), *self.features_named, *ALIASES["user"]}
         for column in self.columns:
             if column not in used and (near := difflib.get_close_matches(column, missing, 1, 0.8)):
+                mapped = (
+                    f", map it with columns={{'{near[0]}': '{column}'}} (on the command line: --map {near[0]}={column})"
+                )
                 raise InvalidTable(
-                    f"column {column!r} looks like {near[0]!r} misspelt; rename it, map it with "
-                    f"columns={{'{near[0]}': '{column}'}} (on the command line: --map {near[0]}={column}), or drop it"
+                    f"column {column!r} looks like {near[0]!r} misspelt; rename it{mapped if self.mapped else ''}, "
+                    "or drop it"
                 )
         for name in fields:
             if self.has(name) and name in FEATURE_FIELDS and self.in_columns(name):
@@ -233,9 +235,9 @@ class _Table:
 
     def lacks(self, what: str, field: str) -> InvalidTable:
         """The error for something that is not there."""
+        remedy = f"name other columns with columns={{'{field}': ...}} (on the command line: --map {field}=...)"
         return InvalidTable(
-            f"the table lacks {what}; it has: {self.shown()}; name other columns with columns={{'{field}': ...}} "
-            f"(on the command line: --map {field}=...)"
+            f"the table lacks {what}; it has: {self.shown()}; {remedy if self.mapped else 'rename a column'}"
             + (", features with features=[...] (--features A,B,C)" if field in FEATURE_FIELDS else "")
         )
 
@@ -319,9 +321,9 @@ def _items(table: _Table, side: str, items: Any, features: Sequence[str] | None)
     known = _item_features(items, features)
     vectors = []
     for row, name in enumerate(table.labels(side).tolist()):
-        if not is_missing(name) and name not in known:
+        if not is_missing(name) and not (isinstance(name, Hashable) and name in known):
             raise InvalidTable(
-                f"item {name!r} of column {table.names[side]}, row {row} (counted from 0) has no features; "
+                f"item {name!r:.60} of column {table.names[side]}, row {row} (counted from 0) has no features; "
                 f"{len(known)} items are known"
             )
         vectors.append(None if is_missing(name) else known[name])
@@ -363,18 +365,23 @@ def _left_right_answers(table: _Table) -> LabelArray:
         if is_missing(label):
             continue
         word = label.strip().lower() if isinstance(label, str) else None
-        if label == left or word == "left":
+        if _same(label, left) or word == "left":
             answers[row] = 1.0
-        elif label == right or word == "right":
+        elif _same(label, right) or word == "right":
             answers[row] = 0.0
         elif word == "tie":
             answers[row] = 0.5
         else:
             raise InvalidTable(
-                f"label {label!r} in row {row} (counted from 0) is neither the left item {left!r} nor the right one "
-                f"{right!r}; it must name one of them, or be 'tie'"
+                f"label {label!r:.60} in row {row} (counted from 0) is neither the left item {left!r:.60} nor the "
+                f"right one {right!r:.60}; it must name one of them, or be 'left', 'right' or 'tie'"
             )
     return answers
+
+
+def _same(label: Any, item: Any) -> bool:
+    """Does a label name this item? Items that are features have no name."""
+    return not isinstance(item, list | np.ndarray) and bool(label == item)
 
 
 def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
@@ -412,7 +419,21 @@ def _text(value: Any) -> str | None:
         return value
     if not isinstance(value, list | tuple | np.ndarray):
         raise InvalidTable(f"a text is needed, or a list of messages; got {value!r:.40}")
-    return "\n".join(str(message["content"]) if isinstance(message, dict) else str(message) for message in value)
+    return "\n".join(_content(message) for message in value)
+
+
+def _content(message: Any) -> str:
+    """What a message says; of a content in parts, those that are text."""
+    said = message.get("content") if isinstance(message, Mapping) else message
+    if isinstance(said, list | tuple | np.ndarray):
+        said = "\n".join(
+            str(part["text"]) for part in said if isinstance(part, Mapping) and part.get("text") is not None
+        )
+    if isinstance(said, str):
+        return said
+    if isinstance(message, Mapping) and "content" in message and said is None:  # a call of a tool, for example
+        return ""
+    raise InvalidTable(f"a message needs its text under 'content'; got {message!r:.60}")
 
 
 def _sides_by_features(won: Any, lost: Any) -> tuple[FloatArray, FloatArray, FloatArray]:

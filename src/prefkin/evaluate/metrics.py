@@ -64,7 +64,8 @@ def given_probabilities(model: PreferenceModel, data: Comparisons) -> FloatArray
     [0.66, 0.66]
     """
     p = model.predict_proba(data.Z, users=data.users)
-    return np.where(data.y == 1, p[:, 1], p[:, 0])
+    first = int(model.classes_[1] == model.positive_)
+    return np.where(data.y == 1, p[:, first], p[:, 1 - first])
 
 
 @dataclass(frozen=True, eq=False)

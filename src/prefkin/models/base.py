@@ -29,15 +29,17 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from prefkin.data.answers import sides_of
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
+from prefkin.data.checks import is_missing, is_number, plain_array
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
 from prefkin.data.rows import Rows, UserRows
 from prefkin.decide.belief import Belief
 from prefkin.decide.policy import Policy, greedy_policy, safest_policy
 from prefkin.decide.session import ActiveSession, session_state
-from prefkin.errors import DependenceWarning, InvalidComparisons, InvalidParameter
+from prefkin.errors import AnswerWarning, DependenceWarning, InvalidComparisons, InvalidParameter
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import threads
 from prefkin.inference.information import information_matrix
@@ -71,7 +73,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     own_theta_: FloatArray  # (U, d)
     radius_: FloatArray  # (U,)
     theta_: FloatArray  # (U, d)
-    classes_: LabelArray  # (2,)
+    classes_: LabelArray  # (2,) the two answers, sorted
+    positive_: Any  # the one of them that means: the first was preferred
     n_features_in_: int
     feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
     n_comparisons_: FloatArray  # (U,) N_u
@@ -81,7 +84,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     # -- what a method decides ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
         """Learn every user's preference."""
 
     @abstractmethod
@@ -127,7 +130,19 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         return Belief.from_information(self.theta_[self.position(user)], self.information(user))
 
     def decision_function(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
-        """The log-odds of each row: positive when the first action is the one `users[i]` would prefer."""
+        """The log-odds of the answer `classes_[1]` for each row: with answers 0 and 1, positive when the first action
+        is the one `users[i]` would prefer.
+        """
+        margin = self._log_odds(Z, users)
+        return margin if self._first_column == 1 else -margin
+
+    @property
+    def _first_column(self) -> int:
+        """Which of `classes_` means that the first action is preferred."""
+        return int(self.classes_[1] == self.positive_)
+
+    def _log_odds(self, Z: ArrayLike | Comparisons, users: Any) -> FloatArray:
+        """Positive where the first action is preferred."""
         if not hasattr(self, "_users"):
             check_is_fitted(self)
         if isinstance(Z, Comparisons):
@@ -155,14 +170,14 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         return margin
 
     def predict_proba(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
-        """Probability of each answer, shape (n, 2); column 1: the first action is preferred."""
+        """Probability of each of `classes_`, shape (n, 2); with answers 0 and 1, column 1: the first is preferred."""
         margin = self.decision_function(Z, users=users)
         return np.column_stack([expit(-margin), expit(margin)])
 
     def predict(self, Z: ArrayLike | Comparisons, users: Any = None) -> LabelArray:
         """The likelier answer for each row."""
-        prefers_first = self.decision_function(Z, users=users) > 0
-        return self.classes_[prefers_first.astype(np.intp)]
+        larger = self.decision_function(Z, users=users) > 0
+        return self.classes_[larger.astype(np.intp)]
 
     def score(self, X: ArrayLike, y: ArrayLike, users: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Share of answers predicted right."""
@@ -275,18 +290,19 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     # -- data in -----------------------------------------------------------------------------------------------------
 
-    def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, LabelArray]:
+    def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any, positive: Any) -> tuple[UserRows, LabelArray]:
         """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
         if isinstance(Z, Comparisons):
-            if y is not None or users is not None or sample_weight is not None:
+            if any(given is not None for given in (y, users, sample_weight, positive)):
                 raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
-            data, classes = Z, np.array([0, 1])
+            data, classes, self.positive_ = Z, np.array([0, 1]), 1
             validate_data(self, data.Z, skip_check_array=True)
             self.feature_names_ = data.feature_names
         else:
             kinds = [np.float64, np.float32] if self._keeps_float32 else np.float64
+            _refuse_texts(Z)
             features = validate_data(self, Z, dtype=kinds, ensure_all_finite=False)
-            answers, classes = two_answers(y, type(self).__name__)
+            answers, classes, self.positive_ = two_answers(y, type(self).__name__, positive)
             weights = None
             if sample_weight is not None:
                 if (counts := np.asarray(sample_weight)).size and not counts.any():
@@ -344,13 +360,27 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def _newcomer(self, Z: ArrayLike, y: ArrayLike) -> UserRows:
         """The rows of somebody who was not fitted, checked against the model."""
         _check_feature_names(self, Z, reset=False)
-        answers = y if set(self.classes_) == {0, 1} else np.asarray(y) == self.classes_[1]
+        answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
         new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
         if new.dim != self._users.dim:
             raise InvalidParameter(
                 f"the new user has {new.dim} features, the model has {self._users.dim}; describe both in the same way"
             )
         return new
+
+    def _known_answers(self, y: ArrayLike) -> FloatArray:
+        """Answers in the labels of the fit as 0 and 1; NaN where missing, other labels are refused."""
+        given = plain_array(y, "y").tolist()
+        missing = np.fromiter((is_missing(label) for label in given), dtype=bool, count=len(given))
+        known = self.classes_.tolist()
+        for row, label in enumerate(given):
+            if not missing[row] and label not in known:
+                raise InvalidComparisons(
+                    f"answer {label!r:.40} in row {row} (counted from 0) is neither {known[0]!r} nor {known[1]!r}, "
+                    "with which the model was fitted; use these"
+                )
+        first = np.fromiter((label == self.positive_ for label in given), dtype=np.float64, count=len(given))
+        return np.where(missing, np.nan, first)
 
     def _pooled_rows(self, user: Hashable) -> Rows:
         members = self.members(self.position(user))
@@ -362,29 +392,68 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def two_answers(y: Any, who: str) -> tuple[FloatArray, LabelArray]:
-    """Answers as 0 and 1, and the two labels they were given as, smaller first.
+def two_answers(y: Any, who: str, positive: Any = None) -> tuple[FloatArray, LabelArray, Any]:
+    """Answers as 0 and 1, the two labels they were given as, sorted, and which one means "the first is preferred".
 
-    scikit-learn lets a classifier's two labels be anything; the larger one then means "the first is preferred".
+    That one is `positive`, or 1, or a word that says so (`prefkin.data.answers.SIDES`). scikit-learn lets a
+    classifier's two labels be anything; the larger one then counts, as it does there, and a warning says so.
+
+    >>> two_answers(["right", "left"], "model")
+    (array([0., 1.]), array(['left', 'right'], dtype='<U5'), 'left')
     """
     if y is None:
         raise ValueError(f"{who} requires y to be passed, but the target y is None")
     given = column_or_1d(y, warn=True)
-    if given.dtype.kind == "f" and (given == 0.5).any() and np.isin(given, (0.0, 0.5, 1.0)).all():
-        return given, np.array([0, 1])  # ties: refused by row with the other checks
-    if given.dtype.kind == "f" and np.isnan(given).any() and np.isin(given[~np.isnan(given)], (0.0, 1.0)).all():
-        return given, np.array([0, 1])  # missing answers: likewise
-    if given.dtype.kind in "biuf" and ((given == 0) | (given == 1)).all():
-        return given.astype(np.float64), np.array([0, 1]).astype(given.dtype)
+    if positive is None and given.dtype.kind in "biuf":
+        numbers = given if given.dtype.kind != "f" else given[~np.isnan(given)]  # missing ones and
+        if np.isin(numbers, (0, 0.5, 1)).all():  # ties are refused by row with the other checks
+            whole = given.dtype.kind != "f" or np.isin(given, (0, 1)).all()
+            classes = np.array([0, 1]).astype(given.dtype if whole else int)
+            return given.astype(np.float64), classes, classes[1].item()
     check_classification_targets(given)
     labels = np.unique(given)
+    sides = None if positive is not None or len(labels) > 2 else sides_of(labels.tolist())
+    if sides is not None and len(labels) == 1:
+        labels = np.array(sorted(sides))  # nobody gave the other answer
+        given = np.char.lower(np.char.strip(given.astype(str)))
     if len(labels) != 2:
         kind = "one class" if len(labels) == 1 else "multiclass"
         raise InvalidComparisons(
             f"Only binary classification is supported. The type of the target is {kind}: y holds "
             f"{len(labels)} different answers ({', '.join(map(repr, labels[:4].tolist()))}...); code them 0 and 1"
         )
-    return (given == labels[1]).astype(np.float64), labels
+    small, large = labels.tolist()
+    if sides is not None:
+        positive = small if small.strip().lower() == sides[0] else large
+    elif positive is None:
+        positive = large
+        if (small, large) not in ((0, 1), (-1, 1)):
+            warnings.warn(
+                f"answers are {small!r} and {large!r}: {large!r} is taken to mean that the first was preferred; "
+                f"say so with positive={large!r}, or positive={small!r} if it is the other one",
+                AnswerWarning,
+                stacklevel=4,
+            )
+    elif positive not in (small, large):
+        raise InvalidComparisons(f"positive={positive!r:.40} is not among the answers, {small!r} and {large!r}")
+    return (given == positive).astype(np.float64), labels, positive
+
+
+def _refuse_texts(Z: Any) -> None:
+    """Texts that Python takes for numbers but people do not (1_5 for 15), before scikit-learn converts them."""
+    if getattr(getattr(Z, "dtype", None), "kind", "O") not in "OUS" or hasattr(Z, "toarray"):
+        return
+    try:
+        given = np.asarray(Z)
+    except ValueError:  # rows of different length: told by scikit-learn
+        return
+    for row, values in enumerate(given if given.dtype.kind in "OUS" and given.ndim else ()):
+        for value in np.ravel(values).tolist():
+            if isinstance(value, str | bytes) and not is_number(value):
+                raise InvalidComparisons(
+                    f"Z holds something other than numbers in row {row} (counted from 0): {value!r:.60}; "
+                    "features must be numeric"
+                )
 
 
 def refuse_other_candidates(candidates: Any) -> None:

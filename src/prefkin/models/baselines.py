@@ -100,9 +100,9 @@ class GroupShrinkage(PreferenceModel):
         self.predict_for = predict_for
         self.n_jobs = n_jobs
 
-    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
         """Tune on held-out answers (`prefkin.data.folds.held_out_folds`), then fit on all rows."""
-        rows, classes = self._read(Z, y, users, sample_weight)
+        rows, classes = self._read(Z, y, users, sample_weight, positive)
         with threads(self.n_jobs):
             self._tune(rows)
         self.classes_ = classes

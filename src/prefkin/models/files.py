@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
+from prefkin.data.checks import LARGEST_FEATURE, largest_entry
 from prefkin.data.storage import label_from_json, label_to_json, write_atomically
-from prefkin.errors import ModelFileError
+from prefkin.errors import ModelFileError, PrefkinError
+from prefkin.models.reports import SAYING
 
 __all__ = ["MODEL_FILE", "load", "read_model_file", "write_model_file"]
 
@@ -28,8 +32,10 @@ MODEL_FILE = "model.safetensors"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def write_model_file(path: str | Path, kind: str, about: dict[str, Any], labels: Any, arrays: Arrays) -> None:
-    """Write a model; the file is replaced as a whole or not at all."""
+def write_model_file(
+    path: str | Path | BinaryIO, kind: str, about: dict[str, Any], labels: Any, arrays: Arrays
+) -> None:
+    """Write a model to a path, where the file is replaced as a whole or not at all, or into an open binary file."""
     tensors = {name: _compact(array) for name, array in arrays.items()}
     header = json.dumps(
         {
@@ -41,8 +47,11 @@ def write_model_file(path: str | Path, kind: str, about: dict[str, Any], labels:
             "narrowed": [name for name in tensors if tensors[name].dtype != arrays[name].dtype],
         }
     )
-    metadata = {"prefkin": header, "digest": _digest(header, tensors)}
-    write_atomically(Path(path), to_safetensors(tensors, metadata))
+    content = to_safetensors(tensors, {"prefkin": header, "digest": _digest(header, tensors)})
+    if isinstance(path, str | Path):
+        write_atomically(Path(path), content)
+    else:
+        path.write(content)
 
 
 def read_model_file(path: str | Path) -> tuple[str, dict[str, Any], np.ndarray[Any, Any], Arrays]:
@@ -53,27 +62,97 @@ def read_model_file(path: str | Path) -> tuple[str, dict[str, Any], np.ndarray[A
     if not file.is_file():
         raise ModelFileError(f"{file}: no such model file; save one with model.save(path) or prefkin fit --out DIR")
     try:
-        with safe_open(file, framework="numpy") as archive:
+        with file.open("rb") as opened, safe_open(_for_safetensors(file, opened), framework="numpy") as archive:
             metadata = archive.metadata() or {}
             tensors = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
         header = json.loads(metadata["prefkin"])
         version = header["format"]
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+    except OSError as error:
+        raise ModelFileError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except Exception:  # safetensors and JSON fail in many ways on what is none
         raise ModelFileError(f"{file}: not a prefkin model, or a damaged one; save it again") from None
     if version != FORMAT_VERSION:
         raise ModelFileError(
-            f"{file}: written in format {version!r}, this prefkin reads format {FORMAT_VERSION}; "
+            f"{file}: written in format {version!r:.40}, this prefkin reads format {FORMAT_VERSION}; "
             "fit again, or load it with the version that wrote it"
         )
     if metadata.get("digest") != _digest(metadata["prefkin"], tensors):
         raise ModelFileError(f"{file}: the contents do not match their checksum: the file is damaged; save it again")
-    given = [label_from_json(label) for label in header["labels"]]
-    labels = np.empty(len(given), dtype=object)
-    labels[:] = given
-    dtype = np.dtype(header["labels_dtype"])
-    narrowed = header.get("narrowed", tensors)  # not said in older files: all of them
-    arrays = {name: _wide(tensor) if name in narrowed else tensor for name, tensor in tensors.items()}
-    return header["kind"], header["about"], labels if dtype.kind == "O" else labels.astype(dtype), arrays
+    with _fitting_together(file):
+        labels = _labels(header["labels"], header["labels_dtype"])
+        narrowed = header.get("narrowed", tensors)  # not said in older files: all of them
+        arrays = {name: _wide(tensor) if name in narrowed else tensor for name, tensor in tensors.items()}
+        _refuse_misfits(len(labels), arrays)
+        return str(header["kind"]), dict(header["about"]), labels, arrays
+
+
+def _for_safetensors(file: Path, opened: BinaryIO) -> str:
+    """safetensors knows only file names that are text."""
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        return f"/dev/fd/{opened.fileno()}"
+    return str(file)
+
+
+@contextmanager
+def _fitting_together(file: str | Path) -> Iterator[None]:
+    """A checksum says that a file is as it was written, not that it was written by us: whatever fails is a misfit."""
+    try:
+        yield
+    except ModelFileError:
+        raise
+    except Exception as error:
+        reason = f" ({error})" if isinstance(error, PrefkinError | _Misfit) else ""
+        raise ModelFileError(
+            f"{file}: its contents do not fit together{reason}: not written by prefkin, or damaged; save it again"
+        ) from None
+
+
+class _Misfit(Exception):
+    """What does not fit."""
+
+
+def _labels(given: list[Any], kind: str) -> np.ndarray[Any, Any]:
+    """User labels in the type in which they were fitted."""
+    values = [label_from_json(label) for label in given]
+    labels = np.empty(len(values), dtype=object)
+    labels[:] = values
+    if np.dtype(kind).kind in "biufU":
+        typed = np.array(values) if np.dtype(kind).kind == "U" else labels.astype(kind)
+        if typed.tolist() != values:
+            raise _Misfit("labels")
+        labels = typed
+    if not values or len(set(values)) < len(values):
+        raise _Misfit("labels")
+    return labels
+
+
+def _refuse_misfits(n_users: int, arrays: Arrays) -> None:
+    """Arrays whose shapes or values no fit gives."""
+    Z, starts = arrays["Z"], arrays["starts"]
+    (n, d), own, each = Z.shape, (n_users, Z.shape[1]), (n_users,)
+    shapes: dict[str, tuple[int, ...]] = {"y": (n,), "weights": (n,), "starts": (n_users + 1,), "own_theta": own}
+    shapes |= {"radius": each}
+    shapes |= {name: each for name in ("gamma", "enough") if name in arrays}
+    shapes |= {name: own for name in ("theta", "believed") if name in arrays}
+    shapes |= {name: (n,) for name in arrays if name.startswith(("site_", "wide_")) or name == "sites"}
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise _Misfit(f"{name} has shape {arrays[name].shape} instead of {shape}")
+    for name, array in arrays.items():
+        if array.dtype.kind not in {"starts": "iu", "enough": "b"}.get(name, "f"):
+            raise _Misfit(f"{name} is of type {array.dtype}")
+        unbounded = name in ("radius", "gamma")
+        if array.dtype.kind == "f" and (np.isnan(array).any() if unbounded else not np.isfinite(array).all()):
+            raise _Misfit(f"{name} is not finite")
+    if starts[0] != 0 or starts[-1] != n or (np.diff(starts) < 1).any() or d == 0:
+        raise _Misfit("starts")
+    if not np.isin(arrays["y"], (0, 1)).all() or (arrays["weights"] < 0).any() or largest_entry(Z) > LARGEST_FEATURE:
+        raise _Misfit("comparisons")
+    share = arrays.get("share", np.ones((n_users, 1)))
+    if share.ndim != 2 or len(share) != n_users or (share < 0).any() or share.sum(axis=1).max() > 1 + 1e-6:
+        raise _Misfit("share")
 
 
 def _compact(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -116,5 +195,19 @@ def load(path: str | Path) -> Any:
     """
     kind, about, labels, arrays = read_model_file(path)
     if kind not in KINDS:
-        raise ModelFileError(f"{path}: holds a model of kind {kind!r}, which this prefkin does not know")
-    return getattr(import_module(KINDS[kind]), kind).from_file(about, labels, arrays)
+        raise ModelFileError(f"{path}: holds a model of kind {kind!r:.40}, which this prefkin does not know")
+    with _fitting_together(path), np.errstate(all="ignore"):
+        model = getattr(import_module(KINDS[kind]), kind).from_file(about, labels, arrays)
+        model._check_parameters()
+        names, classes = model.feature_names_, model.classes_.tolist()
+        if names is not None and (len(names) != model.n_features_in_ or not all(isinstance(n, str) for n in names)):
+            raise _Misfit("feature_names")
+        if len(classes) != 2 or classes[0] == classes[1] or model.positive_ not in classes:
+            raise _Misfit("classes")
+        if getattr(model, "structure_", "groups") not in list(SAYING):
+            raise _Misfit("structure")
+        model.width(labels.tolist()[0])
+        one = model.predict_proba(np.zeros((1, model.n_features_in_)), users=labels[:1])
+        if not (np.isfinite(model.theta_).all() and np.isfinite(one).all()):
+            raise _Misfit("estimates")
+    return model

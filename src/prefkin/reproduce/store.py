@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,17 @@ class Store:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"trial": trial.key, "rows": rows}) + "\n"
         with self.path.open("a+b") as file:
-            if file.tell() and not self._ends_with_newline():
-                file.write(b"\n")
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+            before = file.tell()
+            try:
+                if before and not self._ends_with_newline():
+                    file.write(b"\n")
+                file.write(line.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError as error:  # a full disk: half a line is none
+                with suppress(OSError):
+                    os.truncate(self.path, before)
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def _ends_with_newline(self) -> bool:
         with self.path.open("rb") as file:

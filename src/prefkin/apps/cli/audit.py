@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from prefkin.apps.cli.console import comparisons_from, out
+from prefkin.apps.cli.console import about, comparisons_from, out, working
 from prefkin.evaluate.audit import audit as audit_data
 from prefkin.models.reports import counted
 
@@ -25,9 +25,10 @@ def audit(
 ) -> None:
     """What is wrong or thin in the data, before any fit."""
     data = comparisons_from(file, mapping, features, items, drop, names)
-    findings = audit_data(data)
+    with working(), about(file):
+        findings = audit_data(data)
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        out.print(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
     sizes = np.bincount(data.who)
     out.print(

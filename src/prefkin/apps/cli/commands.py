@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -9,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from prefkin import __version__
-from prefkin.apps.cli import interrupts
+from prefkin.apps.cli import interrupts, output
 from prefkin.errors import PrefkinError
 
 __all__ = ["COMMANDS", "app", "run"]
@@ -59,11 +62,21 @@ def _prefkin(
 ) -> None: ...
 
 
+TRACEBACK = "PREFKIN_TRACEBACK"
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's, wherever typer keeps its copy
 
 
 def run() -> int:
     """Run the command that was asked for; the exit code."""
+    output.any_character()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries; ours are printed in a line each
+        code = _run()
+    reason = output.unsaid()
+    return code if reason is None else _refused(reason)
+
+
+def _run() -> int:
     try:
         code = app(standalone_mode=False)
     except UsageError as error:
@@ -74,8 +87,19 @@ def run() -> int:
         return _refused(f"{message.strip().rstrip('.')}; see prefkin --help")
     except PrefkinError as error:
         return _refused(str(error))
+    except BrokenPipeError:  # nobody reads on
+        return 0
     except OSError as error:
         return _refused((f"{error.filename}: " if error.filename else "") + str(error.strerror or error))
+    except MemoryError as error:
+        return _refused(f"not enough memory: {error}".removesuffix(": "))
+    except Exception as error:  # ours to mend, but a traceback helps nobody who did not write this
+        if os.environ.get(TRACEBACK):
+            raise
+        return _refused(
+            f"unexpected {type(error).__name__}: {error}; a fault of prefkin: please report what the same "
+            f"command says with {TRACEBACK}=1 before it"
+        )
     if code == interrupts.INTERRUPTED:  # what typer makes of Ctrl-C
         raise SystemExit(code)
     return int(code or 0)
@@ -83,6 +107,7 @@ def run() -> int:
 
 def _refused(message: str) -> int:
     interrupts.check()  # an error may be what became of an interrupt
-    typer.secho("prefkin: ", fg="red", nl=False, err=True)
-    typer.echo(" ".join(message.split()), err=True)
+    with suppress(OSError):
+        typer.secho("prefkin: ", fg="red", nl=False, err=True)
+        typer.echo(" ".join(message.split()), err=True)
     return 2

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from prefkin.apps.cli import interrupts
+from prefkin.apps.cli.output import Voice
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.storage import write_atomically
+from prefkin.data.storage import replace_folder, write_atomically
 from prefkin.data.tables import read_comparisons
-from prefkin.errors import InvalidParameter, PrefkinWarning, UnknownUser
+from prefkin.errors import ConvergenceError, InvalidParameter, PrefkinError, PrefkinWarning, UnknownUser
 from prefkin.execution.progress import reporting
 from prefkin.models.reports import counted
 
-# markup is off: what users typed may hold brackets; our own words ask for it with markup=True or style=
-out = Console(highlight=False, soft_wrap=True, markup=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+# markup and emoji are off: what users typed may hold brackets and colons; our own words ask with markup=True or style=
+out = Voice(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Voice(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 @contextmanager
 def working() -> Iterator[None]:
-    """Show progress bars on stderr while the library works, and print its warnings as one line each."""
+    """Show progress bars on stderr while the library works, and print our warnings as one line each."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with (
         Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress,
@@ -45,7 +48,8 @@ def working() -> Iterator[None]:
 
         with reporting(show):
             yield
-    for message in dict.fromkeys(str(warning.message) for warning in caught):
+    ours = [warning.message for warning in caught if issubclass(warning.category, PrefkinWarning)]
+    for message in dict.fromkeys(map(str, ours)):
         err.print("note: ", style="yellow", end="")
         err.print(message)
 
@@ -75,7 +79,8 @@ def comparisons_from(
     names: str | None = None,
 ) -> Comparisons:
     """Read a comparisons file, name its features, and say what was left out."""
-    data = read_comparisons(file, column_map(mapping), features=listed(features), items=items, drop=tuple(drop))
+    with without_panics():
+        data = read_comparisons(file, column_map(mapping), features=listed(features), items=items, drop=tuple(drop))
     if (given := listed(names)) is not None:
         if len(given) != data.dim:
             raise InvalidParameter(f"--names gives {len(given)} names for {data.dim} features; give one for each")
@@ -110,20 +115,63 @@ def check_folder(folder: Path) -> None:
         raise InvalidParameter("--out needs the name of a folder")
     if folder.exists() and not folder.is_dir():
         raise InvalidParameter(f"--out {folder}: there is a file of that name; give a folder")
+    check_place("--out", folder)
 
 
-def write_folder(folder: Path, contents: dict[str, bytes]) -> None:
-    """Write finished files, each as a whole."""
-    check_folder(folder)
+def check_place(option: str, path: Path) -> None:
+    """Can something be written there? Not where a file stands in the way, nor in a folder that is read-only."""
+    above = next(each for each in (path, *path.absolute().parents) if each.exists() and (each != path or each.is_dir()))
+    if not above.is_dir():
+        raise InvalidParameter(f"{option} {path}: {above} is a file; give a folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InvalidParameter(f"{option} {path}: nothing can be written in {above}; give another place")
+
+
+def write_folder(folder: Path, contents: dict[str, bytes], ours: Collection[str] = ()) -> None:
+    """Write finished files, all of them or none; of `ours`, written in former times, others go."""
     for name in contents:
         if (folder / name).is_dir():
             raise InvalidParameter(f"--out {folder}: {name} is a folder there; remove it or give another folder")
-    with interrupts.not_now():
-        for name, content in contents.items():
-            write_atomically(folder / name, content)
+    with interrupts.not_now(f"{folder} is written"):
+        replace_folder(folder, contents, ours)
 
 
 def write_file(path: Path, content: bytes) -> None:
     """Write one finished file as a whole."""
-    with interrupts.not_now():
+    with interrupts.not_now(f"{path} is written"):
         write_atomically(path, content)
+
+
+@contextmanager
+def about(file: Path) -> Iterator[None]:
+    """Put the name of the file before what is wrong with the comparisons in it; options are not about the file."""
+    try:
+        yield
+    except InvalidParameter:
+        raise
+    except PrefkinError as error:
+        raise type(error)(f"{file}: {error}") from None
+    except (ArithmeticError, np.linalg.LinAlgError) as error:
+        raise ConvergenceError(
+            f"{file}: its numbers are beyond what can be computed with ({error}); bring features and weights near 1"
+        ) from None
+
+
+@contextmanager
+def without_panics() -> Iterator[None]:
+    """Hold back what libraries write to stderr by themselves; it is dropped if the reading ends in an error of ours."""
+    try:
+        stderr = os.dup(2)
+    except OSError:  # closed
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+            held.seek(0)
+            with suppress(OSError):
+                os.write(stderr, held.read())
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

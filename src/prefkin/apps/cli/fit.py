@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from scipy.linalg import eigvalsh
 
-from prefkin.apps.cli.console import check_folder, comparisons_from, err, out, table, working, write_folder
+from prefkin.apps.cli.console import about, check_folder, comparisons_from, err, out, table, working, write_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.errors import InvalidParameter
@@ -31,6 +31,12 @@ from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
 
+WRITTEN = (
+    MODEL_FILE,
+    "summary.json",
+    *(f"{name}.png" for name in ("users", "estimates", "coverage", "eigenvalues", "reliability")),
+)
+"""Everything that a fit may write; of a former fit nothing stays."""
 QUESTIONS_SHOWN = 20
 PAIRS_CONSIDERED = 2000
 
@@ -83,24 +89,38 @@ def fit(
             coverage="measured" if regularity is None else _regularity(regularity),
         )
     data = comparisons_from(file, mapping, features, items, drop, names)
-    with working():
+    with working(), about(file):
         result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit
         model.fit(data)
-        facts = summary(model)
+        facts = summary(model) | ({} if result is None else comparison(result))
+        contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
+        if pictures:
+            contents |= _pictures(model, data, result)
+        write_folder(out_dir, contents, WRITTEN)  # before a word is said: output may fail
     print_summary(model, facts)
     if result is not None:
-        facts["comparison"] = print_comparison(result)
-        kept = result.reliability()
-        out.print(f"PrefKin's probabilities: {kept}")
-        facts["reliability"] = {name: values.tolist() for name, values in asdict(kept).items()}
-    contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
-    if pictures:
-        contents |= _pictures(model, data, result)
-    write_folder(out_dir, contents)
+        print_comparison(result)
     out.print(f"\nwritten to {out_dir}: {', '.join(contents)}")
 
 
-def print_comparison(result: Comparison) -> list[dict[str, Any]]:
+def comparison(result: Comparison) -> dict[str, Any]:
+    """Held-out performance of every method in plain numbers."""
+    return {
+        "comparison": [
+            {
+                "method": name,
+                "log_loss": loss,
+                "log_loss_error": loss_error,
+                "accuracy": right,
+                "accuracy_error": right_error,
+            }
+            for name, loss, loss_error, right, right_error, _ in result.rows()
+        ],
+        "reliability": {name: values.tolist() for name, values in asdict(result.reliability()).items()},
+    }
+
+
+def print_comparison(result: Comparison) -> None:
     """Held-out performance of every method, and which one to trust."""
     grid = table(
         "method", "log-loss", "±", "right", "±", title="\nheld-out answers (mean and standard error over users)"
@@ -109,16 +129,7 @@ def print_comparison(result: Comparison) -> list[dict[str, Any]]:
         grid.add_row(name, f"{loss:.4f}", f"{loss_error:.4f}", f"{right:.1%}", f"{right_error:.1%}")
     out.print(grid)
     out.print(result.verdict)
-    return [
-        {
-            "method": name,
-            "log_loss": loss,
-            "log_loss_error": loss_error,
-            "accuracy": right,
-            "accuracy_error": right_error,
-        }
-        for name, loss, loss_error, right, right_error, _ in result.rows()
-    ]
+    out.print(f"PrefKin's probabilities: {result.reliability()}")
 
 
 def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
@@ -216,10 +227,9 @@ def _pictures(model: OffC2PL | PrefKin, data: Comparisons, result: Comparison | 
 
 
 def _model_bytes(model: OffC2PL | PrefKin) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / MODEL_FILE
-        model.save(path)
-        return path.read_bytes()
+    content = io.BytesIO()
+    model.save(content)
+    return content.getvalue()
 
 
 def _number(option: str, text: str, words: str) -> float:

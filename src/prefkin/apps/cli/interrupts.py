@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-__all__ = ["INTERRUPTED", "Stopped", "check", "ignore", "leave_if_asked", "listen", "not_now", "running"]
+__all__ = ["INTERRUPTED", "Stopped", "check", "ignore", "keep", "leave_if_asked", "listen", "not_now", "running"]
 
 INTERRUPTED = 130
 _asked = _running = _busy = False
+_kept = "nothing was written"
 
 
 class Stopped(SystemExit):
@@ -58,15 +59,22 @@ def check() -> None:
 
 
 @contextmanager
-def not_now() -> Iterator[None]:
-    """Put finished files in their places, all of them: an interrupt meanwhile comes too late."""
+def not_now(kept: str) -> Iterator[None]:
+    """Put finished files in their places, all of them: an interrupt meanwhile comes too late, a later one says so."""
     global _busy
     check()
     _busy = True
     try:
         yield
+        keep(kept)
     finally:
         _busy = False
+
+
+def keep(what: str) -> None:
+    """What an interrupt from here on does not undo, in words."""
+    global _kept
+    _kept = what
 
 
 def ignore() -> None:
@@ -76,7 +84,7 @@ def ignore() -> None:
 
 def leave_if_asked(error: BaseException) -> None:
     """End here if this is what became of an interrupt."""
-    if _asked and not isinstance(error, Stopped):
+    if (_asked or isinstance(error, KeyboardInterrupt)) and not isinstance(error, Stopped):
         _leave()
 
 
@@ -84,5 +92,6 @@ def _leave() -> None:
     ignore()
     with suppress(OSError, ValueError, RuntimeError):  # a closed pipe, or a print that was interrupted
         sys.stdout.flush()
-    os.write(2, b"prefkin: interrupted; nothing was written\n")
+    with suppress(OSError):
+        os.write(2, f"prefkin: interrupted; {_kept}\n".encode(errors="backslashreplace"))
     os._exit(INTERRUPTED)

@@ -10,14 +10,14 @@ def main() -> None:
     """Entry point of the `prefkin` program."""
     try:
         from prefkin.apps.cli import interrupts
-
+    except KeyboardInterrupt:  # before there was somebody listening
+        os.write(2, b"prefkin: interrupted; nothing was written\n")
+        os._exit(130)
+    try:
         interrupts.listen()
         from prefkin.apps.cli.commands import run
 
         code = run()
-    except KeyboardInterrupt:  # before there was somebody listening
-        os.write(2, b"prefkin: interrupted; nothing was written\n")
-        os._exit(130)
     except BaseException as error:
         interrupts.leave_if_asked(error)
         raise

@@ -7,12 +7,21 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from prefkin.apps.cli.console import column_map, find_user, listed, out, table, write_file
+from prefkin.apps.cli.console import (
+    check_place,
+    column_map,
+    find_user,
+    listed,
+    out,
+    table,
+    without_panics,
+    write_file,
+)
 from prefkin.data.formats import as_csv
 from prefkin.data.tables import read_candidates
 from prefkin.decide.policy import inverse_norm
 from prefkin.errors import InvalidParameter
-from prefkin.models.files import load
+from prefkin.models.files import MODEL_FILE, load
 
 
 def rank(
@@ -30,9 +39,12 @@ def rank(
     csv: Path | None = typer.Option(None, help="Write the whole ranking to this CSV file."),
 ) -> None:
     """Rank each context's actions for one user; the recommended action is marked."""
+    if csv is not None:
+        _check_csv(csv, candidates, folder)
     model = load(folder)
     label = find_user(model.users_.tolist(), user)
-    cands = read_candidates(candidates, column_map(mapping), features=listed(features))
+    with without_panics():
+        cands = read_candidates(candidates, column_map(mapping), features=listed(features))
     given, fitted = cands.feature_names or (), model.feature_names_ or ()
     if given != fitted and sorted(given) == sorted(fitted):
         raise InvalidParameter(f"--features must be in the order in which the model was fitted: {','.join(fitted)}")
@@ -69,3 +81,11 @@ def rank(
         f"\npessimism {caution:g}: value {policy.value:.4g} = reward {policy.reward:.4g} − penalty "
         f"{policy.penalty:.4g}; no policy exceeds {policy.upper_bound:.4g}"
     )
+
+
+def _check_csv(csv: Path, candidates: Path, folder: Path) -> None:
+    """The ranking must not take the place of what it is made from."""
+    for source in (candidates, folder, folder / MODEL_FILE):
+        if csv.exists() and source.exists() and csv.samefile(source):
+            raise InvalidParameter(f"--csv {csv}: this is what is read; give another file")
+    check_place("--csv", csv.absolute().parent)

@@ -11,8 +11,8 @@ import numpy as np
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from prefkin.apps.cli.console import err, out
-from prefkin.apps.cli.interrupts import INTERRUPTED, Stopped
+from prefkin.apps.cli import interrupts
+from prefkin.apps.cli.console import check_folder, err, out
 from prefkin.data.storage import write_atomically
 from prefkin.errors import InvalidParameter
 from prefkin.reproduce.figures import panels
@@ -24,6 +24,7 @@ from prefkin.reproduce.worlds.pairs import data_folder
 from prefkin.reproduce.worlds.tldr import read_tldr
 
 MANY_LABELS = 1000
+MOST_RUNS, MOST_PROCESSES = 100_000, 1024
 
 
 def reproduce(
@@ -32,8 +33,10 @@ def reproduce(
         "synthetic", help="synthetic, tldr, ukp, jester, or semi (real features, planted people)."
     ),
     quick: bool = typer.Option(False, "--quick", help="The same pictures, smaller and with fewer runs."),
-    runs: int | None = typer.Option(None, help="Another number of runs than the plan's.", min=1),
-    processes: int = typer.Option(os.cpu_count() or 1, help="Processes; the rows do not depend on it.", min=1),
+    runs: int | None = typer.Option(None, help="Another number of runs than the plan's.", min=1, max=MOST_RUNS),
+    processes: int = typer.Option(
+        os.cpu_count() or 1, help="Processes; the rows do not depend on it.", min=1, max=MOST_PROCESSES
+    ),
     out_dir: Path = typer.Option(Path("reproduction"), "--out", help="Folder for rows, figures and reports."),
     paper: Path | None = typer.Option(None, help="Also keep the rows in PAPER/rows and rewrite PAPER/README.md."),
     only: str | None = typer.Option(
@@ -45,6 +48,7 @@ def reproduce(
         raise InvalidParameter(f"EXPERIMENT must be one of {', '.join(EXPERIMENTS)} or all; got {experiment!r}")
     if data not in DATA:
         raise InvalidParameter(f"--data must be one of {', '.join(DATA)}; got {data!r}")
+    check_folder(out_dir)
     chosen = EXPERIMENTS if experiment == "all" else (experiment,)
     size = "quick" if quick else "paper" if data == "tldr" and _enough_for_the_paper() else "full"
     plans = [read_plan(one, data, size, runs=runs) for one in chosen]
@@ -99,17 +103,12 @@ def _finish(plan: Plan, folder: Path, processes: int) -> Any:
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
         task = progress.add_task(plan.name, total=None)
-        try:
-            run_all(
-                trials,
-                store,
-                processes=processes,
-                tell=lambda done, total: progress.update(task, completed=done, total=max(total, 1.0)),
-            )
-        except KeyboardInterrupt:
-            kept = len({t.key for t in trials} & set(store.finished()))
-            err.print(f"prefkin: interrupted; {kept} of {len(trials)} trials are kept, and the same command goes on")
-            raise Stopped(INTERRUPTED) from None
+
+        def tell(done: float, total: float, finished: int) -> None:
+            progress.update(task, completed=done, total=max(total, 1.0))
+            interrupts.keep(f"{before + finished} of {len(trials)} trials are kept, and the same command goes on")
+
+        run_all(trials, store, processes=processes, tell=tell)
     return as_frame(trials, store.finished())
 
 

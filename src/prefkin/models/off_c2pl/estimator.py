@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import asdict, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -121,18 +121,20 @@ class OffC2PL(PreferenceModel):
         self.distance = distance
         self.n_jobs = n_jobs
 
-    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
         """Learn every user's preference from everybody's comparisons.
 
         Parameters
         ----------
         Z : (n, d) feature differences φ(x, a) − φ(x, a′); or `Comparisons`, and then nothing else
-        y : (n,) 1 when a was preferred, 0 when a′ was (or any two labels: the larger one means a was preferred)
+        y : (n,) 1 when a was preferred, 0 when a′ was; or words: left and right, first and second, a and b, chosen
+            and rejected; or any two labels
         users : (n,) who answered; one user when not given
         sample_weight : (n,) how often each row counts
+        positive : which of two other labels means that a was preferred; the larger one unless given
         """
         self._check_parameters()
-        rows, classes = self._read(Z, y, users, sample_weight)
+        rows, classes = self._read(Z, y, users, sample_weight, positive)
         with threads(self.n_jobs):
             self._prepare(rows)
             points = self._locate(rows)  # line 2: θ̂_u and CI_u
@@ -364,7 +366,7 @@ class OffC2PL(PreferenceModel):
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | BinaryIO) -> None:
         """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
         check_is_fitted(self)
         about = {
@@ -373,6 +375,7 @@ class OffC2PL(PreferenceModel):
         }
         about["coverage"] = asdict(self.coverage) if isinstance(self.coverage, ItemRegularity) else "measured"
         about["classes"] = [label_to_json(label) for label in self.classes_]
+        about["positive"] = label_to_json(self.positive_)
         about |= self._named_features()
         arrays = {
             "own_theta": self.own_theta_,
@@ -396,6 +399,7 @@ class OffC2PL(PreferenceModel):
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> OffC2PL:
         """What `save` wrote."""
         classes = np.array([label_from_json(label) for label in about.pop("classes")])
+        positive = label_from_json(about.pop("positive", classes[1].item()))  # not said in older files
         if isinstance(about["coverage"], dict):
             about["coverage"] = ItemRegularity(**about["coverage"])
         ridge = about.get("ridge_used", about["ridge"])  # older files know numbers alone
@@ -413,7 +417,8 @@ class OffC2PL(PreferenceModel):
         model.graph_ = Graph(
             arrays["own_theta"], arrays["radius"], arrays["gamma"], model.alpha, arrays["enough"], beliefs
         )
-        model.users_, model.n_comparisons_, model.classes_ = labels, model._users.counts, classes
+        model.users_, model.n_comparisons_ = labels, model._users.counts
+        model.classes_, model.positive_ = classes, positive
         model.own_theta_, model.radius_, model.gamma_ = arrays["own_theta"], arrays["radius"], arrays["gamma"]
         model.theta_, model.n_features_in_ = arrays["theta"], rows.Z.shape[1]
         return model

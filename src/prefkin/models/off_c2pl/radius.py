@@ -102,6 +102,11 @@ class ItemRegularity:
     def n_min(self, *, n_users: int, dim: int, delta: float) -> float:
         """N_min = 16/λ̃_a² · log(8Ud / (λ̃_a² δ)): with fewer comparisons a user stays alone."""
         square = self.smoothed**2
+        if square == 0.0:
+            raise InvalidParameter(
+                f"ItemRegularity: with set_size {self.set_size} no information is left (its floor is 0); "
+                "give a smaller set_size or sigma, or a larger lambda_a"
+            )
         return float(16.0 / square * np.log(8.0 * n_users * dim / (square * delta)))
 
     def floor(self, users: UserRows, *, ridge: float, kappa: float) -> FloatArray:  # noqa: ARG002

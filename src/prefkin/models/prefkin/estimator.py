@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, BinaryIO, Literal, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -114,13 +114,13 @@ class PrefKin(PreferenceModel):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
         """Learn every user's preference, and how much users have in common.
 
         Parameters are those of `OffC2PL.fit`.
         """
         self._check_parameters()
-        rows, classes = self._read(Z, y, users, sample_weight)
+        rows, classes = self._read(Z, y, users, sample_weight, positive)
         _refuse_nothing(rows)
         with threads(self.n_jobs):
             self._learn(rows)
@@ -512,7 +512,7 @@ class PrefKin(PreferenceModel):
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | BinaryIO) -> None:
         """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
         check_is_fitted(self)
         mixture, wide = self._fitted.mixture, self._fitted.wide
@@ -523,6 +523,7 @@ class PrefKin(PreferenceModel):
             "predict_for": self.predict_for,
             "random_state": self.random_state if isinstance(self.random_state, int | None) else None,
             "classes": [label_to_json(label) for label in self.classes_],
+            "positive": label_to_json(self.positive_),
             "structure": self.structure_,
             "numbers": [mixture.prior.within, mixture.prior.between, mixture.prior.top, mixture.evidence],
             "lonely": mixture.prior.lonely,
@@ -564,6 +565,7 @@ class PrefKin(PreferenceModel):
         mixture = solved(quadratics, sites, arrays["share"], prior, evidence)
         model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
         model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
+        model.positive_ = label_from_json(about.get("positive", model.classes_[1].item()))  # not said in older files
         wide = None
         if about.get("wide"):  # one group with everybody, around 0
             *spreads, evidence = about["wide"]
@@ -575,7 +577,8 @@ class PrefKin(PreferenceModel):
         model._keep(Fitted(mixture, metric, wide, about["heat"]))
         model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
         model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
-        model.evidence_ = {name: -np.inf if value is None else value for name, value in about["evidence"].items()}
+        kept = {name: about["evidence"][name] for name in ("by degrees", "groups")}
+        model.evidence_ = {name: -np.inf if value is None else float(value) for name, value in kept.items()}
         model.n_features_in_ = users.dim
         model._restore_features(about)
         return model

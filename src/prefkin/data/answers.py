@@ -1,0 +1,76 @@
+"""What people answered: 0 and 1, or words that name a side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from prefkin.data.arrays import FloatArray
+from prefkin.data.checks import as_number, is_missing, plain_array
+from prefkin.errors import InvalidComparisons
+
+__all__ = ["SIDES", "answer_array", "sides_of"]
+
+SIDES = (("left", "right"), ("first", "second"), ("a", "b"), ("chosen", "rejected"))
+"""Words for "the first was preferred" and "the second was", which go together."""
+
+WORDS = {"tie": 0.5, "true": 1.0, "false": 0.0} | {
+    word: answer for pair in SIDES for word, answer in zip(pair, (1.0, 0.0), strict=True)
+}
+
+
+def answer_array(values: ArrayLike) -> FloatArray:
+    """Answers as floats: NaN where missing, 0.5 for ties; what is no answer is refused by row.
+
+    >>> answer_array(["left", "Right", "tie", None]).tolist()
+    [1.0, 0.0, 0.5, nan]
+    """
+    raw = plain_array(values, "y")
+    if raw.ndim != 1:
+        raise InvalidComparisons(f"y must be one answer per comparison, got an array of shape {raw.shape}")
+    if raw.dtype.kind in "biuf":
+        return raw.astype(np.float64)
+    given = raw.tolist()
+    used = {pair for value in given if isinstance(value, str) for pair in SIDES if _word(value) in pair}
+    if len(used) > 1:
+        both = " and ".join("/".join(pair) for pair in sorted(used)[:2])
+        raise InvalidComparisons(f"y mixes words of different kinds ({both}); use one pair of words, or 1 and 0")
+    return np.array([_answer(value, row) for row, value in enumerate(given)], dtype=np.float64)
+
+
+def _answer(value: Any, row: int) -> float:
+    if is_missing(value):
+        return np.nan
+    if isinstance(value, str) and _word(value) in WORDS:
+        return WORDS[_word(value)]
+    try:
+        return as_number(value)
+    except (TypeError, ValueError):
+        raise InvalidComparisons(
+            f"y must be 0 or 1, but row {row} (counted from 0) is {value!r:.60}; "
+            "code 1 when the first action was preferred, 0 when the second was"
+        ) from None
+
+
+def _word(value: str) -> str:
+    return value.strip().lower()
+
+
+def sides_of(labels: list[Any]) -> tuple[str, str] | None:
+    """The pair of `SIDES` that two answers (or one) are written in; None where they are other words or numbers.
+
+    >>> sides_of(["left", "right"]), sides_of(["yes", "no"])
+    (('left', 'right'), None)
+    """
+    words = {_word(label) if isinstance(label, str) else None for label in labels}
+    for pair in SIDES:
+        if words <= set(pair):
+            return pair
+    if words & {word for pair in SIDES for word in pair}:
+        raise InvalidComparisons(
+            f"answers {' and '.join(map(repr, labels[:3]))} do not go together; say which one means that the first was "
+            f"preferred with positive={labels[0]!r}, or code them 1 and 0"
+        )
+    return None

@@ -1,0 +1,188 @@
+"""What is done with an odd input, and what must hold: it works, or one line says why not, and nothing else happens.
+
+A check takes a folder of its own and an input, and returns what is wrong, or nothing.
+"""
+
+import contextlib
+import io
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import prefkin
+from prefkin import Candidates, Comparisons, OffC2PL, PrefKin, read_candidates, read_comparisons
+from prefkin.errors import PrefkinError
+from tests.conftest import draw_answers, prefkin_says
+from tests.fuzz import strategies
+
+
+@dataclass(frozen=True)
+class Target:
+    """Inputs and what must hold of them; `share`: how often it is tried in a long run."""
+
+    inputs: Callable[[], st.SearchStrategy]
+    check: Callable[[Path, Any], str | None]
+    share: float
+    each: int = 1  # inputs in one draw
+
+
+def refusal(error, path):
+    """What is wrong with a message: it must name the file and be one line."""
+    text = str(error)
+    if not text.startswith(str(path)):
+        return f"the file is not named: {text:.200}"
+    if "\n" in text or len(text) > 1500:
+        return f"not one short line: {text:.200}"
+    return None
+
+
+def embed(texts):
+    return np.array([[len(text), text.count("a")] for text in texts], dtype=float).reshape(-1, 2)
+
+
+def check_files(folder, files):
+    suffix, contents = files
+    for content in contents:
+        if wrong := check_file(folder, suffix, content):
+            return f"{wrong} <- {content!r:.600}"
+    return None
+
+
+def check_file(folder, suffix, content):
+    path = folder / f"input{suffix}"
+    path.write_bytes(content)
+    items = {name: [float(i), 1.0] for i, name in enumerate("pqr")}
+    for read in (lambda: read_comparisons(path, items=items, embed=embed), lambda: read_candidates(path)):
+        try:
+            found = read()
+        except PrefkinError as error:
+            if wrong := refusal(error, path):
+                return wrong
+            continue
+        if isinstance(found, Comparisons):
+            if not (np.isfinite(found.Z).all() and np.isin(found.y, (0, 1)).all() and np.isfinite(found.weights).all()):
+                return "comparisons that are none were accepted"
+        elif not np.isfinite(found.features).all():
+            return "candidates that are none were accepted"
+    if Path("canary").exists() or (folder / "canary").exists():
+        return "code out of a file was run"
+    return None
+
+
+@cache
+def saved(kind):
+    """The bytes of a small model."""
+    Z, y, users = draw_answers(np.random.default_rng(5), n_users=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kind.fit(Z, y, users=users).save(content := io.BytesIO())
+    return content.getvalue()
+
+
+def model_files():
+    kinds = (OffC2PL(1.0), OffC2PL(1.5, radius="calibrated", distance="information"), PrefKin())
+    return st.sampled_from([saved(kind) for kind in kinds]).flatmap(strategies.model_files)
+
+
+def check_model(folder, content):
+    path = folder / "model.safetensors"
+    path.write_bytes(content)
+    try:
+        model = prefkin.load(path)
+    except PrefkinError as error:
+        return refusal(error, path)
+    users, d = model.users_.tolist(), model.n_features_in_
+    stories = Candidates(np.ones((1, 2, d)) * [[[1.0], [-1.0]]])
+    with contextlib.suppress(PrefkinError):
+        if not np.isfinite(model.predict_proba(np.ones((1, d)), users=users[:1])).all():
+            return "probabilities that are none"
+        model.policy(users[0], stories)
+        str(model.summary())
+        model.neighbours(users[0])
+        model.save(folder / "again")
+    return None
+
+
+@cache
+def workplace():
+    """A folder with votes, candidates and a fitted model, to be copied."""
+    folder = Path(tempfile.mkdtemp(prefix="prefkin_fuzz_"))
+    Z, y, users = draw_answers(np.random.default_rng(6), n_users=3, dim=2, sizes=[8] * 3)
+    rows = [f"u{u},{a},{z[0]},{z[1]}" for u, a, z in zip(users, y, Z, strict=True)]
+    (folder / "votes.csv").write_text("\n".join(["user,y,z0,z1", *rows]) + "\n")
+    (folder / "cands.csv").write_text("context,action,phi0,phi1\nx,a,1,0\nx,b,0,1\n")
+    OffC2PL(1.0).fit(read_comparisons(folder / "votes.csv")).save(folder / "kin")
+    return folder
+
+
+def check_command(folder, command):
+    for file in workplace().iterdir():
+        shutil.copy(file, folder)
+    before = sorted(folder.rglob("*"))
+    done = prefkin_says(*command, cwd=folder)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+    if done.returncode not in (0, 2):
+        return f"exit code {done.returncode}: {done.stderr:.200}"
+    if "unexpected" in done.stderr or "Traceback" in done.stderr:
+        return done.stderr[:300]
+    if len(lines) != (done.returncode == 2):
+        return f"{len(lines)} lines at exit code {done.returncode}: {done.stderr:.200}"
+    after = {path for path in folder.rglob("*") if path not in before}
+    if done.returncode == 2 and after:
+        return f"left behind: {sorted(after)[:3]}"
+    if any(part.startswith(".") for path in after for part in path.relative_to(folder).parts):
+        return f"temporary files: {sorted(after)[:3]}"
+    return None
+
+
+def check_fit(make):
+    """A check that fits: finite estimates, or a line."""
+
+    def check(_folder, data):
+        Z, y, users, weights = data
+        try:
+            model = make().fit(Comparisons.from_arrays(Z, y, users, weights=weights))
+        except PrefkinError as error:
+            return f"not one line: {error}" if "\n" in str(error) else None
+        p = model.predict_proba(Z, users=users)
+        if not (np.isfinite(model.theta_).all() and np.isfinite(p).all()):
+            return "estimates or probabilities that are not finite"
+        return None
+
+    return check
+
+
+TARGETS = {
+    "readers": Target(strategies.files, check_files, 0.75, 1 + strategies.VARIANTS),
+    "models": Target(model_files, check_model, 0.19),
+    "options": Target(strategies.commands, check_command, 0.05),
+    "fits": Target(strategies.comparisons, check_fit(lambda: OffC2PL(0.0)), 0.01),
+}
+
+
+def tried(target, value):
+    """One input, in a folder of its own: what is wrong, or nothing. No exception but ours may come out."""
+    with (
+        tempfile.TemporaryDirectory(prefix="prefkin_fuzz_") as folder,
+        warnings.catch_warnings(),
+        np.errstate(all="ignore"),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            return target.check(Path(folder), value)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            last = error.__traceback__
+            while last.tb_next is not None:
+                last = last.tb_next
+            where = f"{Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}"
+            return f"{type(error).__name__} at {where}: {error!s:.150}"
