@@ -100,12 +100,12 @@ def posterior_regrets(candidates: Candidates, belief: Belief, draws: int, rng: n
     [0.0, 0.0, 0.0]
     """
     theta = belief.mean
-    noise = belief.root @ rng.standard_normal((len(theta), draws))
+    drawn = belief.draws(draws, rng)
     chosen = candidates.starts[:-1] + candidates.argmax(candidates.features @ theta)
     lost = np.empty(draws)
     piece = max(1, DRAWS_AT_ONCE // len(candidates.features))
     for at in range(0, draws, piece):
-        reward = candidates.features @ (theta[:, None] + noise[:, at : at + piece])
+        reward = candidates.features @ drawn[:, at : at + piece]
         best = np.maximum.reduceat(reward, candidates.starts[:-1], axis=0)
         lost[at : at + piece] = candidates.weights @ (best - reward[chosen])
     return lost

@@ -26,21 +26,30 @@ from prefkin.data.folds import PREDICT_FOR, by_content, only
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
+from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
+from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import expand
-from prefkin.models.base import PreferenceModel, generator, on_its_threads, refuse_other_candidates
+from prefkin.models.base import (
+    PreferenceModel,
+    generator,
+    on_its_threads,
+    refuse_a_second_label,
+    refuse_other_candidates,
+)
 from prefkin.models.files import write_model_file
 from prefkin.models.prefkin.calibrate import Fit, Fitted, Verdict, fitted_in, judge, loss_of_groups, with_scales
 from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import find_groups, place, settle
+from prefkin.models.prefkin.groups import find_groups, settle
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Crowd, Mixture, Prior, finished, solved
+from prefkin.models.prefkin.newcomer import group_chances, people_in_general
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST, largest_crowd
 from prefkin.models.reports import Explanation, FoldedIn, Summary
@@ -188,6 +197,8 @@ class PrefKin(PreferenceModel):
 
     def _keep(self, fitted: Fitted) -> None:
         self._fitted = fitted
+        for of_the_last_fit in ("_population", "_digest"):
+            self.__dict__.pop(of_the_last_fit, None)
         self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
         self.membership_ = fitted.mixture.weights
 
@@ -461,16 +472,51 @@ class PrefKin(PreferenceModel):
         self,
         user: Hashable,
         candidates: Candidates,
-        rule: str = "posterior",
+        rule: str | None = None,
         repeat: bool = False,
         random_state: Any = None,
+        label: Hashable = None,
     ) -> ActiveSession:
-        """Questions for `user`, starting from the posterior; by default the pair whose answer tells most about it."""
-        belief = self.belief(user)
+        """Questions for `user`, starting from the posterior: by default the pair whose answer tells most about it.
+
+        With `user=None` for somebody who has not answered yet, whom `label` may name: it starts from what is known
+        about people in general, and asks first what tells the groups apart (rule "information").
+
+        >>> import numpy as np
+        >>> from prefkin.data.synthetic import demo_population
+        >>> people, stories = demo_population(np.random.default_rng(0))
+        >>> session = PrefKin().fit(people.data).session(None, stories, label="Zoe")
+        >>> for _ in range(5):
+        ...     session.tell(session.ask(), True)
+        >>> session
+        ActiveSession(newcomer 'Zoe', 5 answers, rule 'information', no pair twice)
+        >>> session.belief.chance.shape  # of each group, and of standing alone
+        (4,)
+        """
         refuse_other_candidates(candidates)
+        refuse_a_second_label(user, label)
+        rng = generator(random_state)
+        if user is None:
+            check_is_fitted(self)
+            rule = "information" if rule is None else rule
+            return ActiveSession.of_newcomer(
+                self._population, candidates, rule=rule, repeat=repeat, rng=rng, label=label, model=self._digest
+            )
+        belief, rule = self.belief(user), "posterior" if rule is None else rule
         return ActiveSession.from_belief(
-            belief, candidates, rule=rule, repeat=repeat, rng=generator(random_state), user=user
+            belief, candidates, rule=rule, repeat=repeat, rng=rng, user=user, model=self._digest
         )
+
+    def _learnt(self) -> tuple[FloatArray, ...]:
+        mixture, wide = self._fitted.mixture, self._fitted.wide
+        prior = [np.array(each.prior[1:]) for each in (mixture, wide) if each is not None]
+        return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites, *prior
+
+    @cached_property
+    def _population(self) -> Population:
+        """Made once for all newcomers."""
+        with single_threaded():
+            return people_in_general(self._fitted)
 
     @on_its_threads
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
@@ -479,17 +525,12 @@ class PrefKin(PreferenceModel):
         new = self._newcomer(Z, y)
         fitted = self._fitted
         data = fitted.metric.signed(new)
-        one = place(fitted.mixture, data)
-        alone = Fitted(one, fitted.metric, None if fitted.wide is None else place(fitted.wide, data))
-        if alone.wide is not None and _explained(alone.wide) > _explained(one) + TRUST.clearly:
-            one = alone.wide  # unlike those among whom held-out answers saw less spread than evidence does
-            alone = Fitted(one, fitted.metric)
-        together = fitted.mixture.share @ one.share[0]
-        radius = _ball(alone.covariance(0), self.level)
+        belief = self._population.belief(new.rows.signed())
+        together = fitted.mixture.share @ group_chances(fitted, belief)
         prior = 1.0 / fitted.mixture.prior.alone
         own = fitted.metric.preferences(fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior))
-        theta, doubt = fitted.metric.preferences(one.mean[0]), fitted.metric.covariance(one.person(0).covariance())
-        return FoldedIn(theta, self.users_[together > 0.5], radius, own, doubt, fitted.temperature)
+        radius = _ball(belief.covariance, self.level)
+        return FoldedIn(belief.mean, self.users_[together > 0.5], radius, own, belief.covariance, fitted.temperature)
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
@@ -589,11 +630,6 @@ def _search(fit: Fit, company: UserRows | None, like: _Search | None = None) -> 
         everybody = fit_degrees(data, rounds, everybody.prior, sites)
     groups = find_groups(data, everybody, None if like is None else like.groups) if len(data) > 1 else everybody
     return _Search(fit, everybody, groups)
-
-
-def _explained(one: Mixture) -> float:
-    """Log evidence of a single user's answers among people who differ by degrees."""
-    return float(one.users.evidences(one.centres.mean[0], one.prior.within)[0])
 
 
 def _ball(C: FloatArray, level: float) -> float:
