@@ -4,13 +4,14 @@
 |------------|-------------------------------|----------------------------------------|---------------------------|
 | Likelihood | the neighbours' rows, a ridge | regularised maximum likelihood         | θ̄, an average of estimates |
 | Posterior  | a belief N(μ, C)              | mode of the posterior under that prior | the mode                  |
-| Newcomer   | people in general, in groups  | mean of the posterior, over all groups | the mean                  |
+| Mixture    | groups one may belong to      | mean of the posterior, over all groups | the mean                  |
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from copy import copy, deepcopy
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import cholesky, eigvalsh, solve_triangular
@@ -23,7 +24,7 @@ from prefkin.decide.refit import Metric, RunningEstimate
 from prefkin.inference.information import information_matrix
 from prefkin.inference.spectrum import gram
 
-__all__ = ["Likelihood", "Listener", "Newcomer", "Posterior"]
+__all__ = ["Likelihood", "Listener", "Mixture", "Posterior"]
 
 SAME = 1e-4  # by which estimates of other versions, from the same answers, may differ
 
@@ -63,8 +64,12 @@ class Listener(ABC):
         """Take the answer about difference `z`, 1 when the first action was preferred; all of it or nothing."""
 
     @abstractmethod
-    def fresh(self) -> Listener:
-        """The same, before the first answer."""
+    def without_last(self) -> Listener:
+        """The same, had the last answer not been given."""
+
+    @abstractmethod
+    def copy(self) -> Self:
+        """One who goes on from here without changing this one."""
 
     @abstractmethod
     def identity(self) -> tuple[FloatArray, ...]:
@@ -92,6 +97,7 @@ class Running(Listener):
         self.offline, self.ridge, self.kappa = offline, ridge, kappa
         self.theta = self._first = np.array(theta, dtype=np.float64)
         self.trail = np.zeros_like(self.theta)  # Σ_n θ̃ⁿ
+        self._heard: list[tuple[FloatArray, float]] = []
         self._belief: Belief | None = None
 
     # -- what the two decide -----------------------------------------------------------------------------------------
@@ -107,6 +113,10 @@ class Running(Listener):
     @abstractmethod
     def _believe(self) -> Belief: ...
 
+    @abstractmethod
+    def _fresh(self) -> Running:
+        """The same, before the first answer."""
+
     # -- what they have in common ------------------------------------------------------------------------------------
 
     def hear(self, z: FloatArray, y: float) -> None:
@@ -115,6 +125,20 @@ class Running(Listener):
         self._estimate.hear(row, y, offset)
         self.theta = self._leave(self._estimate.theta)
         self.trail, self._belief = self.trail + self.theta, None
+        self._heard.append((z, y))
+
+    def copy(self) -> Self:
+        """With an estimate of its own."""
+        other = copy(self)
+        other._estimate, other._heard = deepcopy(self._estimate), list(self._heard)
+        return other
+
+    def without_last(self) -> Running:
+        """Refit with all but the last row, one by one: as if it had never been heard, to the last digit."""
+        other = self._fresh()
+        for z, y in self._heard[:-1]:
+            other.hear(z, y)
+        return other
 
     @property
     def n_answers(self) -> int:
@@ -148,6 +172,7 @@ class Running(Listener):
         for z, answer in zip(Z, y.tolist(), strict=True):
             row, offset = self._enter(z)
             self._estimate.add(row, answer, offset)
+            self._heard.append((z, answer))
         self._estimate.move(point, metric)
         self.theta, self.trail, self._belief = theta, trail, None
 
@@ -172,8 +197,7 @@ class Likelihood(Running):
         self._estimate = RunningEstimate(rows, self.theta, ridge=ridge)
         self._M = information_matrix(rows, ridge=ridge, kappa=kappa)
 
-    def fresh(self) -> Likelihood:
-        """Before the first answer."""
+    def _fresh(self) -> Likelihood:
         return Likelihood(self.offline, self._first, ridge=self.ridge, kappa=self.kappa)
 
     def identity(self) -> tuple[FloatArray, ...]:
@@ -188,7 +212,7 @@ class Likelihood(Running):
     @property
     def start(self) -> Belief:
         """M̃: how well the rows cover each direction, whatever was answered."""
-        return Belief.from_information(self.theta, self._M)
+        return Belief.from_information(self._first, self._M)
 
     @property
     def information(self) -> tuple[FloatArray, FloatArray]:
@@ -228,8 +252,7 @@ class Posterior(Running):
         self._prior = prior
         self._estimate = RunningEstimate(nothing, np.zeros_like(self.theta), ridge=1.0)
 
-    def fresh(self) -> Posterior:
-        """Before the first answer."""
+    def _fresh(self) -> Posterior:
         return Posterior(self._prior)
 
     def identity(self) -> tuple[FloatArray, ...]:
@@ -266,8 +289,8 @@ class Posterior(Running):
         return Belief(self.theta, solve_triangular(factor, self._prior.root.T, lower=True).T)
 
 
-class Newcomer(Listener):
-    """Somebody of whom nothing was known: the mean of the posterior over all groups to which they may belong.
+class Mixture(Listener):
+    """The mean of the posterior over all groups to which somebody may belong: of a newcomer all there are.
 
     What is believed follows from the answers alone, whatever their order, so that nothing else is kept.
     """
@@ -311,9 +334,15 @@ class Newcomer(Listener):
         after.mean  # noqa: B018 (computed now, so that whatever fails leaves everything as it was)
         self._now = after
 
-    def fresh(self) -> Newcomer:
-        """Before the first answer."""
-        return Newcomer(self._start.population)
+    def without_last(self) -> Mixture:
+        """The rows without the last."""
+        other = Mixture(self._start.population)
+        other._now = self._now.without_last()
+        return other
+
+    def copy(self) -> Self:
+        """What is believed is replaced and never changed."""
+        return copy(self)
 
     def identity(self) -> tuple[FloatArray, ...]:
         """The population."""
@@ -330,5 +359,5 @@ class Newcomer(Listener):
             self._now = self._now.hearing(z, answer)
 
     def compare(self, state: dict[str, Any]) -> None:  # noqa: ARG002
-        """Newcomers are younger than that version."""
-        raise ValueError("no session of a newcomer")
+        """It is younger than that version."""
+        raise ValueError("rows or a posterior, not a mixture")

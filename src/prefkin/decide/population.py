@@ -109,7 +109,7 @@ class MixtureBelief(Belief):
 
     def without_last(self) -> MixtureBelief:
         """With one answer less."""
-        return MixtureBelief(self.population, self.X[:-1], self.images[:, :-1])
+        return MixtureBelief(self.population, self.X[:-1], self.images[:, :-1].copy())
 
     @cached_property
     def _components(self) -> Components:
@@ -165,6 +165,16 @@ class MixtureBelief(Belief):
         values, axes = np.linalg.eigh(white.T @ (self._components.precision[k][:, None] * white))
         share = np.maximum(values, 0.0) / (1.0 + np.maximum(values, 0.0))
         return (np.sqrt(share) * (self.population.roots[k] @ axes)).T
+
+    @cached_property
+    def radius(self) -> float:
+        """√tr C, without C."""
+        square = 0.0
+        for part in self.parts:
+            off = part.mean - self.mean
+            left = np.trace(self.population.covariances[part.group]) - float((part.V**2).sum())
+            square += part.chance * (left + float(off @ off))
+        return float(np.sqrt(max(square, 0.0)))
 
     @cached_property
     def covariance(self) -> FloatArray:

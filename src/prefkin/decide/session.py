@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import cached_property
 from operator import index
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import eigvalsh
+from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
@@ -23,8 +24,8 @@ from prefkin.data.digest import digest
 from prefkin.data.rows import Rows
 from prefkin.data.storage import label_to_json
 from prefkin.decide.belief import Belief
-from prefkin.decide.forecast import Enough, Forecast, forecast, posterior_regrets
-from prefkin.decide.listeners import Likelihood, Listener, Newcomer, Posterior
+from prefkin.decide.forecast import Enough, Forecast, forecast, posterior_regrets, rehearse
+from prefkin.decide.listeners import Likelihood, Listener, Mixture, Posterior
 from prefkin.decide.population import Population
 from prefkin.decide.rules import QueryRule, rule_named
 from prefkin.decide.rules.pairs import Pairs, Question
@@ -33,6 +34,10 @@ from prefkin.errors import SessionError
 from prefkin.execution.blas import in_one_order, single_threaded
 
 __all__ = ["ActiveSession"]
+
+PLAYS = 6  # people who rehearse a newcomer's session
+LONGEST_PLAY = 40  # questions
+PLAYED_CONTEXTS = 200
 
 
 class ActiveSession:
@@ -98,13 +103,14 @@ class ActiveSession:
         rule: str = "information",
         repeat: bool = False,
         rng: np.random.Generator | None = None,
+        user: Hashable = None,
         label: Hashable = None,
         model: str = "",
     ) -> Self:
         """A session with somebody of whom nothing is known but that they are one of this population."""
         _refuse_other_features(candidates, population.dim)
         session = cls.__new__(cls)
-        session._open(Newcomer(population), candidates, rule, repeat, rng, None, model, label)
+        session._open(Mixture(population), candidates, rule, repeat, rng, user, model, label)
         return session
 
     @in_one_order
@@ -195,16 +201,14 @@ class ActiveSession:
         """
         if not self.log:
             raise SessionError("there is no answer to take back")
-        kept, (question, _) = self.log[:-1], self.log[-1]
-        listener, closed = self.listener.fresh(), Pairs()
-        rule = rule_named(self.rule)(self.candidates, listener.start, self._rng)
+        kept, (question, undone) = self.log[:-1], self.log[-1]
+        listener = self.listener if undone is None else self.listener.without_last()
+        rule, closed = rule_named(self.rule)(self.candidates, listener.start, self._rng), Pairs()
         for past, answer in kept:
             if answer is None or not self.repeat:
                 closed.add(past)
             if answer is not None:
-                z = self.difference(past)
-                listener.hear(z, float(answer))
-                rule.heard(z)
+                rule.heard(self.difference(past))
         self.listener, self._rule, self._closed, self.log, self._pending = listener, rule, closed, kept, question
         self._history.append(UNDO)
         return question
@@ -219,7 +223,7 @@ class ActiveSession:
             raise SessionError(
                 f"rule {self.rule!r} reads the answers, so its questions cannot be planned; ask() instead"
             )
-        rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
+        rule, closed, upcoming = self._rule.copy(deepcopy(self._rng)), deepcopy(self._closed), self._pending
         questions: list[Question] = []
         while len(questions) < n:
             question = rule.pick(closed, lambda: self.belief) if upcoming is None else upcoming
@@ -292,7 +296,8 @@ class ActiveSession:
         """About how many more answers bring the radius √tr C down to `share` of what it is now.
 
         Plays the questions that this session's rule would ask if the estimate stayed where it is, each adding the
-        information expected of its answer; at most `cap` of them, the rest is extrapolated.
+        information expected of its answer; at most `cap` of them, the rest is extrapolated. While somebody may belong
+        to several groups, a few people who may be them answer instead.
 
         >>> from prefkin import Candidates, OffC2PL
         >>> model = OffC2PL(gamma=0.0).fit(np.eye(2), [1, 0])
@@ -302,7 +307,11 @@ class ActiveSession:
         """
         if not 0 < share < 1:
             raise SessionError(f"share must be between 0 and 1, for example 0.5 to halve; got {share!r}")
-        rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
+        if isinstance(self.listener, Mixture):
+            rng = np.random.default_rng(0)
+            likely = self.listener.belief.draws(PLAYS, rng).T
+            return rehearse([_Play(self, theta, rng) for theta in likely], share, min(cap, LONGEST_PLAY))
+        rule, closed, upcoming = self._rule.copy(deepcopy(self._rng)), deepcopy(self._closed), self._pending
 
         def next_question(belief: Belief) -> tuple[FloatArray, float] | None:
             nonlocal upcoming
@@ -340,6 +349,23 @@ class ActiveSession:
         lost = posterior_regrets(self.candidates, self.belief, draws, rng)
         regret = float(np.quantile(lost, level))
         return Enough(regret <= tolerance, regret, float(lost.mean()), float(tolerance), float(level))
+
+    def copy(self) -> Self:
+        """A session that goes on from here without changing this one: to look ahead at what an answer would do.
+
+        >>> from prefkin import Candidates, OffC2PL
+        >>> model = OffC2PL(gamma=0.0).fit(np.eye(2), [1, 0])
+        >>> session = model.session(0, Candidates([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]))
+        >>> ahead = session.copy()
+        >>> ahead.tell(ahead.ask(), True)
+        >>> session.n_answers, ahead.n_answers
+        (0, 1)
+        """
+        other = copy(self)
+        other._rng = deepcopy(self._rng)
+        other.listener, other._rule = self.listener.copy(), self._rule.copy(other._rng)
+        other.log, other._history, other._closed = list(self.log), list(self._history), deepcopy(self._closed)
+        return other
 
     # -- writing it down ---------------------------------------------------------------------------------------------
 
@@ -439,6 +465,34 @@ class ActiveSession:
         if question in self._closed:
             raise SessionError(f"{question} has been answered or skipped already")
         return Question(x, i, j, question.score)
+
+
+class _Play:
+    """Somebody who may be the person of a session, and answers instead, about some of the contexts left."""
+
+    def __init__(self, session: ActiveSession, theta: FloatArray, rng: np.random.Generator) -> None:
+        shown, touched = session.candidates, session._closed.touched()
+        left = np.setdiff1d(np.flatnonzero(shown.sizes > 1), [] if session.repeat else touched)
+        left = left if len(left) else np.arange(len(shown))
+        some = np.sort(rng.choice(left, min(len(left), PLAYED_CONTEXTS), replace=False))
+        few = Candidates([shown.of(x) for x in some])
+        self.session, self.theta, self.rng = ActiveSession.__new__(ActiveSession), theta, rng
+        self.session._open(session.listener.copy(), few, session.rule, session.repeat, rng, None, "")
+
+    @property
+    def radius(self) -> float:
+        """What is left to know."""
+        return self.session.belief.radius
+
+    def answer(self) -> bool:
+        """One question more, or False when there is none."""
+        try:
+            question = self.session.ask()
+        except SessionError:
+            return False
+        likely = expit(float(self.session.difference(question) @ self.theta))
+        self.session.tell(question, bool(self.rng.random() < likely))
+        return True
 
 
 def _refuse_other_features(candidates: Candidates, dim: int) -> None:

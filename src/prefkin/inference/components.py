@@ -16,10 +16,10 @@ from prefkin.inference.propagation import Sites, refine
 
 __all__ = ["Components", "propagate"]
 
-SETTLED = 1e-10  # change of any margin's mean, in log odds, at which sites are taken as found
+SETTLED = 1e-9  # change of any margin's mean, in log odds, at which sites are taken as found
 MOST_ROUNDS = 200
-FIRST_ROUNDS = 3  # after which priors that are out of the question are left
-HOPELESS = 20.0  # log odds
+FIRST_ROUNDS = 1  # after which priors that are out of the question are left
+HOPELESS = 30.0  # log odds: sites are not yet matched then, and may be off by some
 LEAST_STEP = 0.1  # share of the way that sites move at least
 
 
@@ -33,7 +33,7 @@ class Components(NamedTuple):
 
 
 def propagate(L: FloatArray, offset: FloatArray, log_weights: FloatArray) -> Components:
-    """Sites of every row under every prior; of priors that lose by e²⁰ and more only roughly.
+    """Sites of every row under every prior; of priors that lose by e³⁰ and more only roughly.
 
     L : (K, n, r); offset : (K, n); log_weights : (K,) of the priors, before any answer
 

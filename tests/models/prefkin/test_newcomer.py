@@ -154,14 +154,54 @@ def test_what_was_taken_back_was_never_said(demo, user, rule):
         session.undo()
 
 
-def test_forecasts_and_stopping_work_for_a_newcomer(demo):
+def test_stopping_works_for_a_newcomer(demo):
     people, stories, model = demo
     session = model.session(None, stories)
     before = session.enough()
     assert not before
-    assert session.forecast(0.7).answers > 0
     converse(session, people.theta[0], 20)
     assert session.enough().regret < before.regret
+
+
+def test_the_forecast_for_newcomers_is_right_within_a_factor(demo):
+    people, stories, model = demo
+    told, needed = model.session(None, stories, repeat=True).forecast(0.5), []
+    for u in range(24):
+        session = model.session(None, stories, repeat=True)
+        while session.belief.radius > told.target and session.n_answers < 100:
+            converse(session, people.theta[u], 1, seed=[u, session.n_answers])
+        needed.append(session.n_answers)
+    assert 0.6 < np.mean(needed) / told.answers < 1.6
+    session.ask()
+    state = session.state()
+    session.forecast(0.8)
+    assert session.state() == state
+
+
+@pytest.mark.parametrize("user", [None, "Ada"])
+@pytest.mark.parametrize("rule", ["information", "posterior", "random"])
+def test_a_copy_looks_ahead_and_changes_nothing(demo, user, rule):
+    people, stories, model = demo
+    session = model.session(user, stories, rule=rule, random_state=2)
+    converse(session, people.theta[0], 2)
+    session.ask()
+    before = session.state()
+    ahead = session.copy()
+    converse(ahead, people.theta[0], 3)
+    assert session.state() == before
+    converse(session, people.theta[0], 3)
+    assert session.state() == ahead.state()
+
+
+def test_somebody_known_may_be_asked_by_the_same_rule(demo):
+    people, stories, model = demo
+    session = model.session("Ada", stories, rule="information")
+    assert np.allclose(session.theta, model.theta_[0])
+    assert np.allclose(session.belief.covariance, model.covariance("Ada"), rtol=1e-3, atol=1e-6)
+    before = session.belief.radius
+    converse(session, people.theta[0], 10)
+    assert session.belief.radius < before
+    assert model.resume_session(session.state(), stories).state() == session.state()
 
 
 def test_only_prefkin_knows_people_in_general(demo):

@@ -46,8 +46,8 @@ class QueryRule(Protocol):
     def heard(self, z: FloatArray) -> None:
         """An answer about difference `z` has come in."""
 
-    def copy(self) -> Self:
-        """A rule that goes on from here without changing this one."""
+    def copy(self, rng: np.random.Generator) -> Self:
+        """A rule that goes on from here without changing this one, and draws from `rng`."""
 
 
 RULES: dict[str, type[QueryRule]] = {

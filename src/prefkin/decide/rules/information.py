@@ -36,7 +36,7 @@ class Information:
     def __init__(self, candidates: Candidates, start: Belief, rng: np.random.Generator) -> None:  # noqa: ARG002
         self.pool = Pool.of(candidates)
 
-    def copy(self) -> Self:
+    def copy(self, rng: np.random.Generator) -> Self:  # noqa: ARG002
         """It has no state of its own."""
         return self
 

@@ -49,7 +49,7 @@ from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups, settle
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Crowd, Mixture, Prior, finished, solved
-from prefkin.models.prefkin.newcomer import group_chances, people_in_general
+from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST, largest_crowd
 from prefkin.models.reports import Explanation, FoldedIn, Summary
@@ -480,7 +480,8 @@ class PrefKin(PreferenceModel):
         """Questions for `user`, starting from the posterior: by default the pair whose answer tells most about it.
 
         With `user=None` for somebody who has not answered yet, whom `label` may name: it starts from what is known
-        about people in general, and asks first what tells the groups apart (rule "information").
+        about people in general, and asks first what tells the groups apart (rule "information", which also keeps the
+        groups to which a known user may belong apart, and is quick with many features).
 
         >>> import numpy as np
         >>> from prefkin.data.synthetic import demo_population
@@ -495,28 +496,28 @@ class PrefKin(PreferenceModel):
         """
         refuse_other_candidates(candidates)
         refuse_a_second_label(user, label)
-        rng = generator(random_state)
+        check_is_fitted(self)
+        rule = rule if rule is not None else "information" if user is None else "posterior"
+        settings: dict[str, Any] = {"rule": rule, "repeat": repeat, "rng": generator(random_state)}
+        settings |= {"user": user, "model": self._digest}
         if user is None:
-            check_is_fitted(self)
-            rule = "information" if rule is None else rule
-            return ActiveSession.of_newcomer(
-                self._population, candidates, rule=rule, repeat=repeat, rng=rng, label=label, model=self._digest
-            )
-        belief, rule = self.belief(user), "posterior" if rule is None else rule
-        return ActiveSession.from_belief(
-            belief, candidates, rule=rule, repeat=repeat, rng=rng, user=user, model=self._digest
-        )
-
-    def _learnt(self) -> tuple[FloatArray, ...]:
-        mixture, wide = self._fitted.mixture, self._fitted.wide
-        prior = [np.array(each.prior[1:]) for each in (mixture, wide) if each is not None]
-        return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites, *prior
+            return ActiveSession.of_newcomer(self._population, candidates, label=label, **settings)
+        if rule == "information":
+            with single_threaded():
+                person = person_as_population(self._fitted, self.position(user))
+            return ActiveSession.of_newcomer(person, candidates, **settings)
+        return ActiveSession.from_belief(self.belief(user), candidates, **settings)
 
     @cached_property
     def _population(self) -> Population:
         """Made once for all newcomers."""
         with single_threaded():
             return people_in_general(self._fitted)
+
+    def _learnt(self) -> tuple[FloatArray, ...]:
+        mixture, wide = self._fitted.mixture, self._fitted.wide
+        prior = [np.array(each.prior[1:]) for each in (mixture, wide) if each is not None]
+        return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites, *prior
 
     @on_its_threads
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:

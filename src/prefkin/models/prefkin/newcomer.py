@@ -12,10 +12,10 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.decide.population import MixtureBelief, Population
 from prefkin.models.prefkin.calibrate import Fitted
-from prefkin.models.prefkin.mixture import Mixture
+from prefkin.models.prefkin.mixture import Mixture, Person
 from prefkin.models.prefkin.settings import TRUST
 
-__all__ = ["group_chances", "people_in_general"]
+__all__ = ["group_chances", "people_in_general", "person_as_population"]
 
 
 def people_in_general(fitted: Fitted) -> Population:
@@ -43,3 +43,16 @@ def _components(known: Mixture) -> tuple[FloatArray, FloatArray, FloatArray]:
 def group_chances(fitted: Fitted, belief: MixtureBelief) -> FloatArray:
     """How probable each of the fitted groups is, (K,)."""
     return np.ones(1) if fitted.mixture.by_degrees else belief.chance[:-1]
+
+
+def person_as_population(fitted: Fitted, user: int) -> Population:
+    """Somebody who is known: the groups to which they may belong, each as they would be in it."""
+    metric = fitted.metric
+    if fitted.wide is not None:
+        mean = metric.preferences(fitted.mixture.mean[user])
+        return Population(np.ones(1), mean[None], fitted.covariance(user)[None])
+    parts = fitted.mixture.person(user).parts
+    each = [Person([part._replace(weight=1.0)]) for part in parts]
+    covariances = np.array([metric.covariance(one.covariance()) for one in each])
+    weights = np.array([part.weight for part in parts])
+    return Population(weights, metric.preferences(np.array([part.mean for part in parts])), covariances)
