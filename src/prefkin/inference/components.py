@@ -16,10 +16,10 @@ from prefkin.inference.propagation import Sites, refine
 
 __all__ = ["Components", "propagate"]
 
-SETTLED = 1e-9  # change of any margin's mean, in log odds, at which sites are taken as found
+NEAR = 0.1  # change of any margin's mean, in log odds, at which evidence is known well enough to give up some priors
+HOPELESS = 20.0  # log odds at which that is done
+SETTLED = 1e-9  # change at which sites are taken as found
 MOST_ROUNDS = 200
-FIRST_ROUNDS = 1  # after which priors that are out of the question are left
-HOPELESS = 30.0  # log odds: sites are not yet matched then, and may be off by some
 LEAST_STEP = 0.1  # share of the way that sites move at least
 
 
@@ -33,7 +33,7 @@ class Components(NamedTuple):
 
 
 def propagate(L: FloatArray, offset: FloatArray, log_weights: FloatArray) -> Components:
-    """Sites of every row under every prior; of priors that lose by e³⁰ and more only roughly.
+    """Sites of every row under every prior; of priors that lose by e²⁰ and more only roughly.
 
     L : (K, n, r); offset : (K, n); log_weights : (K,) of the priors, before any answer
 
@@ -44,28 +44,28 @@ def propagate(L: FloatArray, offset: FloatArray, log_weights: FloatArray) -> Com
     K, n, _ = L.shape
     nothing = Sites(*(np.zeros(K * n) for _ in range(3)))
     first = refine(nothing, np.ones(K * n), offset.ravel(), np.einsum("knr,knr->kn", L, L).ravel())
-    sites = _matched(L, offset, Sites(*(each.reshape(K, n) for each in first)), FIRST_ROUNDS)
+    sites = _matched(L, offset, Sites(*(each.reshape(K, n) for each in first)), NEAR)
     found = _told(L, offset, sites)
     score = log_weights + found.evidence
     alive = np.flatnonzero(score > score.max() - HOPELESS)
-    better = _matched(L[alive], offset[alive], Sites(*(each[alive] for each in sites)), MOST_ROUNDS)
+    better = _matched(L[alive], offset[alive], Sites(*(each[alive] for each in sites)), SETTLED)
     for whole, part in zip(found, _told(L[alive], offset[alive], better), strict=True):
         whole[alive] = part
     return found
 
 
-def _matched(L: FloatArray, offset: FloatArray, sites: Sites, rounds: int) -> Sites:
-    """Sites after so many rounds, or once nothing moves; by smaller steps where they swing to and fro."""
+def _matched(L: FloatArray, offset: FloatArray, sites: Sites, enough: float) -> Sites:
+    """Sites that agree with what the others say; by smaller steps where they swing to and fro."""
     step, change, ones = 1.0, np.inf, np.ones(offset.size)
     mean, variance = _margins(L, offset, sites)
-    for _ in range(rounds):
+    for _ in range(MOST_ROUNDS):
         flat = Sites(*(each.ravel() for each in sites))
         flat = refine(flat, ones, mean.ravel(), variance.ravel(), step)
         sites = Sites(*(each.reshape(offset.shape) for each in flat))
         before = mean
         mean, variance = _margins(L, offset, sites)
         last, change = change, float(np.abs(mean - before).max())
-        if change < SETTLED:
+        if change < enough:
             break
         if change > last:
             step = max(step / 2.0, LEAST_STEP)

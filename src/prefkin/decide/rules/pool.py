@@ -35,18 +35,11 @@ class Pool:
 
     def __init__(self, candidates: Candidates) -> None:
         sizes = candidates.sizes
-        ends = np.cumsum(sizes * (sizes - 1) // 2)
-        some = np.arange(ends[-1])
-        if len(some) > MOST_PAIRS:
-            some = np.unique(np.linspace(0, ends[-1] - 1, MOST_PAIRS).astype(np.intp))
+        pairs = sizes * (sizes - 1) // 2
+        ends = np.cumsum(pairs)
+        some = np.unique(np.linspace(0, ends[-1] - 1, min(int(ends[-1]), MOST_PAIRS)).round().astype(np.intp))
         context = np.searchsorted(ends, some, side="right")
-        # pairs of a context in the order of its smaller action
-        number, size = some - (ends - sizes * (sizes - 1) // 2)[context], sizes[context]
-        first = np.zeros(len(some), dtype=np.intp)
-        while (later := number >= size - 1 - first).any():
-            number = np.where(later, number - (size - 1 - first), number)
-            first = first + later
-        second = first + 1 + number
+        first, second = _pair_number(some - (ends - pairs)[context], sizes[context])
         rows = candidates.starts[context]
         self.unit = float(np.abs(candidates.features).max()) or 1.0
         Z = ((candidates.features[rows + first] - candidates.features[rows + second]) / self.unit).astype(np.float32)
@@ -75,3 +68,20 @@ class Pool:
 
     def _code(self, context: IntArray | int, first: IntArray | int, second: IntArray | int) -> IntArray:
         return np.asarray((context * self._widest + first) * self._widest + second, dtype=np.int64)
+
+
+def _pair_number(number: IntArray, size: IntArray) -> tuple[IntArray, IntArray]:
+    """The pair i < j at this place among those of so many actions, in the order of i, then of j.
+
+    >>> [part.tolist() for part in _pair_number(np.arange(6), np.full(6, 4))]
+    [[0, 0, 0, 1, 1, 2], [1, 2, 3, 2, 3, 3]]
+    """
+
+    def before(i: IntArray) -> IntArray:
+        """Pairs whose smaller action is less than i."""
+        return i * (2 * size - i - 1) // 2
+
+    i = ((2 * size - 1 - np.sqrt((2.0 * size - 1) ** 2 - 8.0 * number)) / 2).astype(np.intp)
+    i -= before(i) > number  # the root may be off by its rounding
+    i += before(i + 1) <= number
+    return i, i + 1 + number - before(i)
