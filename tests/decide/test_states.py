@@ -198,15 +198,61 @@ def damages(draw):
     return damage
 
 
-@given(damage=damages(), which=st.sampled_from(["Ada", None, "paper"]))
-def test_damaged_files_are_refused_or_mean_the_same(demo, tmp_path_factory, damage, which):
+@pytest.fixture(scope="module")
+def written(demo):
+    """Models, and the file that each wrote of a session."""
     _, stories, model, paper = demo
-    fitted, user = (paper, "Ada") if which == "paper" else (model, which)
+    sessions = {"known": (model, "Ada"), "newcomer": (model, None), "paper": (paper, "Ada")}
+    return {name: (each[0], json.dumps(begun(each[0], stories, each[1]).state())) for name, each in sessions.items()}
+
+
+@given(damage=damages(), which=st.sampled_from(["known", "newcomer", "paper"]))
+def test_damaged_files_are_refused_or_mean_the_same(demo, written, tmp_path_factory, damage, which):
+    fitted, good = written[which]
     path = tmp_path_factory.getbasetemp() / f"damaged {which}.json"
-    good = json.dumps(begun(fitted, stories, user).state()).encode()
-    path.write_bytes(damage(good))
+    path.write_bytes(damage(good.encode()))
     with contextlib.suppress(PrefkinError):
-        assert fitted.resume_session(path, stories).state() == json.loads(good)
+        assert fitted.resume_session(path, demo[1]).state() == json.loads(good)
+
+
+NUMBERS = st.integers() | st.floats() | st.sampled_from([2**64, -(2**63), 10**400, 1e308])
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=5) | st.sampled_from(["undo", "Ada", "coverage"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["tuple", "state", "x"]), inner),
+    max_leaves=6,
+)
+
+
+@st.composite
+def edits(draw):
+    """What somebody does who knows how to make the checksum fit: another value anywhere in the state."""
+    value, way = draw(VALUES), draw(st.lists(st.integers(0, 30), min_size=1, max_size=4))
+
+    def edit(state):
+        here = state
+        for turn, step in enumerate(way):
+            keys = sorted(here) if isinstance(here, dict) else range(len(here))
+            key = keys[step % len(keys)]
+            if turn == len(way) - 1 or not isinstance(here[key], dict | list) or not here[key]:
+                here[key] = value
+                break
+            here = here[key]
+        return edited(state)
+
+    return edit
+
+
+@given(edit=edits(), which=st.sampled_from(["known", "newcomer", "paper"]))
+def test_whatever_a_state_says_is_refused_in_one_line_or_can_go_on(demo, written, edit, which):
+    fitted, good = written[which]
+    try:
+        session = fitted.resume_session(edit(json.loads(good)), demo[1])
+    except PrefkinError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+        session.tell(session.ask(), True)
+    assert "\n" not in refusal
 
 
 # -- who wrote last ----------------------------------------------------------------------------------------------------
