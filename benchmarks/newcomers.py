@@ -1,6 +1,7 @@
 """How soon does a newcomer get what they want? Questions from a mixture over groups against three other ways.
 
     python benchmarks/newcomers.py --runs 40
+    python benchmarks/newcomers.py --speed         # how long a question and an answer take, and what a session holds
 
 40 people are fitted; another one of the same kind, of whom nothing is known, is asked about 1,000 pairs. The gap is
 1 − cos(estimate, truth), the relative regret of the greedy policy on fresh Gaussian contexts, after 0, 5, 10 and 20
@@ -19,6 +20,7 @@ differences with their standard errors.
 
 import argparse
 import time
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -94,13 +96,54 @@ def closed(gaps):
     return (anything - mixture) / (anything - told)
 
 
+def speed(dim, pairs=10_000, groups=8, answers=40):
+    """Print milliseconds of processor time for a question and for an answer, and bytes of a session."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((groups, dim))
+    centres *= 3.0 / np.linalg.norm(centres, axis=1, keepdims=True)
+    unit = np.eye(dim) / dim
+    covariances = np.array([0.3 * unit] * groups + [9.0 * unit])
+    everybody = Population(np.ones(groups + 1), np.vstack([centres, np.zeros(dim)]), covariances)
+    candidates = Candidates(rng.standard_normal((pairs, 2, dim)))
+    start = time.process_time()
+    ActiveSession.of_newcomer(everybody, candidates).ask()
+    once = time.process_time() - start
+
+    def talk(spent):
+        session = ActiveSession.of_newcomer(everybody, candidates)
+        for _ in range(answers):
+            begin = time.process_time()
+            question = session.ask()
+            asked = time.process_time()
+            session.tell(question, bool(rng.random() < expit(session.difference(question) @ centres[0])))
+            spent.append((asked - begin, time.process_time() - asked))
+        session.ask()
+        return session
+
+    talk(spent := [])
+    tracemalloc.start()
+    session = talk([])
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert session.n_answers == answers
+    for first, last in ((0, 5), (5, 10), (10, 20), (20, 40)):
+        ask, tell = 1e3 * np.median(spent[first:last], axis=0)
+        print(f"d = {dim}, {pairs} pairs, answers {first:2} to {last}: ask {ask:5.1f} ms, tell {tell:5.1f} ms")
+    print(f"d = {dim}: once for all sessions {once:.2f} s; a session with {answers} answers holds {held / 1e6:.2f} MB")
+
+
 def main():
     """Print a line per cell and number of answers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=40, help="newcomers a cell, each with people of their own")
     parser.add_argument("--first", type=int, default=9000, help="the first seed")
     parser.add_argument("--cells", nargs="*", default=list(CELLS), choices=list(CELLS))
+    parser.add_argument("--speed", action="store_true", help="measure time and memory at d = 64 and 768 instead")
     args = parser.parse_args()
+    if args.speed:
+        speed(64)
+        speed(768)
+        return
     warnings.simplefilter("ignore")
     print(f"{args.runs} newcomers a cell, seeds from {args.first}; {KNOWN} people known, {PAIRS} pairs")
     print(
