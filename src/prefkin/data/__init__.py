@@ -3,6 +3,7 @@
 arrays       names for the arrays that pass between functions
 checks       arrays, answers and labels, checked where they enter
 items        which rows are about the same thing
+triangles    which rows are about the same topic, by their differences alone
 choices      rankings and choices among several as pairs
 rows         comparisons sorted by user
 comparisons  `Comparisons`: who saw which pair and what they chose

@@ -356,4 +356,4 @@ class Comparisons:
         elif copy:
             parts = [part.copy() for part in parts]
         rows = Rows(*parts)
-        return UserRows(rows, starts, self.labels, contexts, items)
+        return UserRows(rows, starts, self.labels, contexts, items, self.first is not None)

@@ -49,8 +49,9 @@ def held_out_folds(
       together. Where that would be too many at once, items are dealt to folds: judged are the rows with both items in
       the fold, learnt from those with neither, and rows between them do neither. An item in more than half of the rows
       (such as "none of these") will be there again, and counts as known;
-    * where only differences are known, a pair that several people were asked about is held out for all of them: always
-      for "new items", with "auto" where such rows are a tenth;
+    * where only differences are known, rows whose differences add up (`triangles`) are about the same items, and held
+      out together, unless that would be too many; else a pair that several people were asked about is held out for all
+      of them: always for "new items", with "auto" where such rows are a tenth;
     * "known items": each person's rows are spread evenly. Copies of a row of one person stay together in any case.
 
     What rows say decides (by `order`, a number for each row, where it is given), neither their order, nor that of users
@@ -74,6 +75,8 @@ def held_out_folds(
     if not ways and predict_for != "known items":
         if users.items is not None:
             ways.append(_sharing_no_item(users, users.items, pair, order, folds))
+        elif users.topics is not None and _can_be_held_out(users, users.topics):
+            ways.append(_whole(users, users.topics, order, folds))
         shared = _shared(pair, users.owner)[pair] & (key > 0)
         if predict_for == "new items" or users.items is not None or shared.sum() >= NOTICEABLE * n:
             ways.append(_whole(users, pair, order, folds))
@@ -106,7 +109,7 @@ def _sharing_no_item(
     least = np.full(size, size)
     np.minimum.at(least, component, np.arange(size))  # a component's number is its first item's
     unit = np.unique(least[component][ends[:, 0]], return_inverse=True)[1]
-    if np.bincount(unit).max() <= LARGEST * n and _people_have_several(users, unit):
+    if _can_be_held_out(users, unit):
         return _whole(users, unit, key, folds)
     both, owners = np.unique(ends.ravel(), return_inverse=True)[1], np.repeat(users.owner, 2)
     for some in range(folds, 1, -1):
@@ -148,6 +151,11 @@ def _shared(unit: IntArray, owner: IntArray) -> BoolArray:
     np.minimum.at(least, unit, owner)
     np.maximum.at(most, unit, owner)
     return least != most
+
+
+def _can_be_held_out(users: UserRows, unit: IntArray) -> bool:
+    """Is something left, of all and of each person, when a unit is held out?"""
+    return bool(np.bincount(unit).max() <= LARGEST * len(unit)) and _people_have_several(users, unit)
 
 
 def _people_have_several(users: UserRows, unit: IntArray) -> bool:
@@ -193,17 +201,21 @@ def split_rows(users: UserRows, training: BoolArray, test: BoolArray | None = No
         before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.intp)
         rows = Rows(*(column[chosen] for column in users.rows))
         contexts, items = (None if about is None else about[chosen] for about in (users.contexts, users.items))
-        return UserRows(rows, before[users.starts], users.labels, contexts, items)
+        return UserRows(rows, before[users.starts], users.labels, contexts, items, users.sided, users.habits)
 
     return part(training), part(~training if test is None else test)
 
 
 def only(rows: UserRows, users: IntArray) -> UserRows:
     """Some of the users."""
+    if np.array_equal(users, np.arange(len(rows))):
+        return rows
     parts = [rows.of(int(u)) for u in users]
     starts = np.concatenate([[0], np.cumsum([len(part.y) for part in parts])]).astype(np.intp)
 
     def about(each: IntArray | None) -> IntArray | None:
         return None if each is None else np.concatenate([each[rows.starts[u] : rows.starts[u + 1]] for u in users])
 
-    return UserRows(Rows.join(parts), starts, rows.labels[users], about(rows.contexts), about(rows.items))
+    habits = None if rows.habits is None else rows.habits[users]
+    joined, labels = Rows.join(parts), rows.labels[users]
+    return UserRows(joined, starts, labels, about(rows.contexts), about(rows.items), rows.sided, habits)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import distinct_labels, label_array
+from prefkin.data.triangles import topics_of_differences
 from prefkin.errors import UnknownUser
 
 __all__ = ["Rows", "UserRows"]
@@ -43,6 +44,8 @@ class UserRows:
     labels: LabelArray  # (U,)
     contexts: IntArray | None = None  # (n,) which context a row is about, as a number
     items: IntArray | None = None  # (n, 2) which items were compared, as numbers
+    sided: bool = False  # is known which side was the first?
+    habits: FloatArray | None = None  # (U,) log odds of taking the first side, whatever is on it
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -61,6 +64,18 @@ class UserRows:
     def owner(self) -> IntArray:
         """(n,) the position of each row's user."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    @cached_property
+    def topics(self) -> IntArray | None:
+        """(n,) which rows hang together by what they are about, where differences alone say so."""
+        return topics_of_differences(self.rows.Z)
+
+    @cached_property
+    def recurring(self) -> bool:
+        """Are some rows about the same thing as others?"""
+        if self.contexts is not None or self.items is None:
+            return self.contexts is not None or self.topics is not None
+        return len(np.unique(self.items)) < self.items.size
 
     def of(self, user: int) -> Rows:
         """One user's rows, as views."""

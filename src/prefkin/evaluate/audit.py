@@ -12,12 +12,15 @@ from scipy.stats import binom
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.folds import held_out_folds, split_rows
+from prefkin.data.folds import by_content, held_out_folds, only, split_rows
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import ConvergenceError
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.spectrum import gram
 from prefkin.models.coverage import feature_name
+from prefkin.models.prefkin.calibrate import fitted_in
+from prefkin.models.prefkin.habit import find_habits, sides_mean_something
+from prefkin.models.prefkin.settings import HABIT
 
 __all__ = ["Finding", "audit", "chance_p_values", "is_separated"]
 
@@ -26,6 +29,7 @@ COPIES = 1 - 1e-9  # correlation of two features that are one
 FEW = 5  # with fewer answers even full agreement is no evidence: 2⁻⁴ is above 5 %
 SEPARATION_WORK = 3e9  # multiplications; users beyond are not tested for separation
 SAMPLE = 40_000_000  # numbers: rows × features from which a common model is fitted
+SOME_USERS = 200  # by whose answers a habit is sought
 SUSPICIOUS = 0.05
 PREDICTABLE = 0.01  # of two models the better one counts, so stricter
 
@@ -174,6 +178,7 @@ def _answers(data: Comparisons) -> Iterator[Finding]:
             "how strongly they feel cannot be known from their answers alone (unregularised estimates are infinite); "
             "priors and pooling keep them finite",
         )
+    yield from _sides(users)
     p_values = chance_p_values(users)
     careless = np.flatnonzero(p_values < SUSPICIOUS)
     if careless.size:
@@ -184,6 +189,23 @@ def _answers(data: Comparisons) -> Iterator[Finding]:
             f"(the clearest: p = {p_values[worst]:.2g} that {names[worst]!r} is as predictable as the median user, "
             f"corrected for {len(names)} users)",
             "careless, or unlike everybody and too few answers to show it: look at them",
+        )
+
+
+def _sides(users: UserRows) -> Iterator[Finding]:
+    """A habit of taking the first side, where sides are known."""
+    if not sides_mean_something(users):
+        return
+    order = by_content(users)
+    some = only(users, np.sort(order[np.linspace(0, len(users) - 1, min(len(users), SOME_USERS)).astype(int)]))
+    fit = fitted_in(some, "isotropic")
+    found = find_habits(some, fit.degrees, fit.data)
+    if found.evidence >= HABIT.clearly:
+        yield Finding(
+            "note",
+            f"the first side is taken whatever is on it with log odds {found.mean:+.2f} (+- {found.spread:.2f} between "
+            f"users; log evidence {found.evidence:+.0f})",
+            "PrefKin removes the habit from preferences; show sides in random order",
         )
 
 

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["Sites", "above_zero", "refine"]
+__all__ = ["Sites", "above_zero", "cavities", "refine"]
 
 # σ(x) ≈ Σ p Φ(s x), to 1e-6 (Monahan and Stefanski, 1992): moments of σ under a normal law in closed form
 _SHARES = np.array(
@@ -66,10 +66,18 @@ def above_zero(values: Any) -> Any:
     return np.maximum(values, np.finfo(np.float64).tiny)
 
 
-def refine(sites: Sites, weights: FloatArray, mean: FloatArray, variance: FloatArray, step: float = 1.0) -> Sites:
+def refine(
+    sites: Sites,
+    weights: FloatArray,
+    mean: FloatArray,
+    variance: FloatArray,
+    step: float = 1.0,
+    offset: FloatArray | None = None,
+) -> Sites:
     """Sites matched to margins believed to be N(mean, variance), one copy of the row itself taken out.
 
-    All sites move at once, which overshoots when many rows say the same: `step` is the share of the way to go.
+    All sites move at once, which overshoots when many rows say the same: `step` is the share of the way to go. With an
+    `offset` an answer's likelihood is σ(m + offset).
 
     >>> first = Sites.start(np.ones(1))
     >>> one = refine(first, np.ones(1), first.pull / 1.25, np.ones(1) / 1.25)  # one answer, before it m ~ N(0, 1)
@@ -81,10 +89,12 @@ def refine(sites: Sites, weights: FloatArray, mean: FloatArray, variance: FloatA
         rows = slice(start, start + _ROWS_AT_ONCE)
         copies = above_zero(weights[rows])
         precision, pull = sites.precision[rows] / copies, sites.pull[rows] / copies
-        known = 1.0 / above_zero(variance[rows])
-        left = np.maximum(known - precision, _LEAST_CAVITY * known)
-        spread, middle = 1.0 / left, (known * mean[rows] - pull) / left
-        log_mass, new_precision, new_pull = _matched(middle, spread)
+        middle, spread = _without(precision, pull, mean[rows], variance[rows])
+        if offset is None:
+            log_mass, new_precision, new_pull = _matched(middle, spread)
+        else:
+            log_mass, new_precision, new_pull = _matched(middle + offset[rows], spread)
+            new_pull = new_pull - new_precision * offset[rows]
         precision += step * (new_precision - precision)
         pull += step * (new_pull - pull)
         # the site's own mass under what others say is that of σ
@@ -93,6 +103,22 @@ def refine(sites: Sites, weights: FloatArray, mean: FloatArray, variance: FloatA
         for target, values in zip(found, (precision, pull, level), strict=True):
             np.multiply(weights[rows], values, out=target[rows])
     return found
+
+
+def cavities(
+    sites: Sites, weights: FloatArray, mean: FloatArray, variance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """What is believed about each row's margin without one copy of the row itself, from N(mean, variance) with it."""
+    copies = above_zero(weights)
+    return _without(sites.precision / copies, sites.pull / copies, mean, variance)
+
+
+def _without(
+    precision: FloatArray, pull: FloatArray, mean: FloatArray, variance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    known = 1.0 / above_zero(variance)
+    left = np.maximum(known - precision, _LEAST_CAVITY * known)
+    return (known * mean - pull) / left, 1.0 / left
 
 
 def _matched(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -39,6 +39,7 @@ class Summary:
     uncertain: int | None  # users whose place is less than 90 % sure; None: the method does not say
     from_others: float  # share of an estimate that comes from others, mean over users
     evidence: float | None  # log evidence of groups over differing by degrees, where it was weighed
+    first_side: tuple[float, float] | None = None  # log odds of taking the first side: mean, and spread between users
 
     def __str__(self) -> str:
         lines = [
@@ -46,8 +47,14 @@ class Summary:
             f"{counted(self.n_features, 'feature')}: "
             f"{SAYING[self.structure] if self.n_users > 1 else 'nobody to lean on'}"
         ]
+        if self.first_side is not None:
+            mean, spread = self.first_side
+            lines.append(
+                f"the first side is taken whatever is on it with log odds {mean:+.2f} (+- {spread:.2f} between "
+                "users); preferences are without that habit"
+            )
         if self.n_users == 1:
-            return lines[0]
+            return "\n".join(lines)
         if self.evidence is not None and np.isfinite(self.evidence):
             words = f"{strength(self.evidence)} (log evidence over differing by degrees {self.evidence:+.1f})"
             lines.append(f"evidence: {words}")

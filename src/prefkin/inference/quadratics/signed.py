@@ -23,6 +23,7 @@ class Signed:
     X: FloatArray  # (n, d)
     weights: FloatArray  # (n,)
     starts: IntArray  # (U + 1,) user u owns rows starts[u]:starts[u + 1]
+    offset: FloatArray | None = None  # (n,) of each margin, by what preferences have no part in
 
     @classmethod
     def of_users(cls, users: UserRows, root: FloatArray | float = 1.0) -> Signed:
@@ -34,7 +35,8 @@ class Signed:
         for rows in (slice(start, start + step) for start in range(0, len(Z), step)):
             signed = Z[rows] * sign[rows, None]
             X[rows] = signed @ root if by_matrix else signed * root
-        return cls(X, weights, users.starts)
+        offset = None if users.habits is None else sign * users.habits[users.owner]
+        return cls(X, weights, users.starts, offset)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -61,13 +63,14 @@ class Signed:
         """A few of the users."""
         starts = np.concatenate([[0], np.cumsum(np.diff(self.starts)[np.asarray(users)])]).astype(np.intp)
         rows = self.rows_of(users)
-        return Signed(self.X[rows], self.weights[rows], starts)
+        return Signed(self.X[rows], self.weights[rows], starts, None if self.offset is None else self.offset[rows])
 
     def between(self, users: slice) -> Signed:
         """Users at consecutive positions, as views."""
         first, last, _ = users.indices(len(self))
         rows = slice(int(self.starts[first]), int(self.starts[last]))
-        return Signed(self.X[rows], self.weights[rows], self.starts[first : last + 1] - self.starts[first])
+        starts, offset = self.starts[first : last + 1] - self.starts[first], self.offset
+        return Signed(self.X[rows], self.weights[rows], starts, None if offset is None else offset[rows])
 
 
 def per_user_sum(values: FloatArray, starts: IntArray) -> FloatArray:

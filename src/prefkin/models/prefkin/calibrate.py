@@ -301,7 +301,7 @@ class _Court:
         for _ in range(CALIBRATION.matching):
             terms = expand(case.known, sites).at(within)
             beliefs = row_beliefs(case.known, terms, within, *_centre(terms, top))
-            sites = refine(sites, case.known.weights, *beliefs)
+            sites = refine(sites, case.known.weights, *beliefs, offset=case.known.offset)
         return case._replace(sites=sites)
 
 
@@ -314,5 +314,6 @@ def _centre(terms: Terms, top: float) -> tuple[FloatArray, FloatArray]:
 
 def _loss(case: _Case, margin: FloatArray) -> FloatArray:
     """Of each user, at each temperature, (U, T)."""
+    margin = margin if case.unseen.offset is None else margin + case.unseen.offset
     each = case.unseen.weights[:, None] * np.logaddexp(0.0, -np.outer(margin, TEMPERATURES))
     return per_user_sum(each, case.unseen.starts) * case.heard[:, None]

@@ -47,6 +47,7 @@ from prefkin.models.files import write_model_file
 from prefkin.models.prefkin.calibrate import Fit, Fitted, Verdict, fitted_in, judge, loss_of_groups, with_scales
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups, settle
+from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Crowd, Mixture, Prior, finished, solved
 from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
@@ -83,6 +84,8 @@ class PrefKin(PreferenceModel):
     radius_ : (U,) radius of the ball around theta_ that holds the preference with probability `level`
     structure_ : "groups", "by degrees", "one group" or "unrelated"
     membership_ : (U, K + 1) probability of each group and, last, of standing alone
+    habit_ : (U,) log odds by which each takes the first side whatever is on it, where both sides are known
+        (`from_sides`) and evidence finds such a habit, else 0; preferences and predictions are without it
 
     >>> import numpy as np
     >>> from prefkin.data.synthetic import demo_population
@@ -94,6 +97,7 @@ class PrefKin(PreferenceModel):
 
     structure_: str
     evidence_: dict[str, float]
+    habit_: FloatArray
 
     def __init__(
         self,
@@ -127,7 +131,8 @@ class PrefKin(PreferenceModel):
     def _learn(self, rows: UserRows) -> None:
         known = self._sample(rows, min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2)))
         crowd = self._sample(rows, max(largest_crowd(len(rows), len(rows.rows.y) / len(rows), rows.dim), len(known)))
-        some = _search(fitted_in(only(rows, known), "isotropic"), None)
+        rows, plain, habits = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
+        some = _search(plain, None)
         company = only(rows, crowd) if len(crowd) > len(known) else None
         verdict, found = Verdict(), some
         if self._clear(some, only(rows, known)):
@@ -165,6 +170,7 @@ class PrefKin(PreferenceModel):
             self.__dict__.pop(computed_when_asked_for, None)
         self._users, self.users_ = rows, rows.labels
         self.n_comparisons_ = rows.counts
+        self.habit_ = np.zeros(len(rows)) if habits is None else habits.each
         self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
         self._own_variance = degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim
 
@@ -178,7 +184,7 @@ class PrefKin(PreferenceModel):
         """
         if not found.grouped or self.metric not in ("auto", "isotropic"):
             return False
-        if self.metric == "auto" and not (rows.items is None and rows.contexts is None):
+        if self.metric == "auto" and rows.recurring:
             return False
         if self.metric == "isotropic" or not 1 < rows.dim <= METRIC.full_up_to:
             return True
@@ -371,6 +377,7 @@ class PrefKin(PreferenceModel):
             int((self.membership_.max(axis=1) < TRUST.certain_place).sum()) if grouped else None,
             float(np.mean(self._from_others())),
             None if len(places) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
+            (float(np.mean(self.habit_)), float(np.std(self.habit_))) if self.habit_.any() else None,
         )
 
     def _from_others(self) -> FloatArray:
@@ -561,6 +568,7 @@ class PrefKin(PreferenceModel):
             "starts": self._users.starts,
             "root": self._fitted.metric.root,
             "own_theta": self.own_theta_,
+            "habit": self.habit_,
             "radius": self._radii,
             "share": mixture.share,
             "m0": mixture.prior.m0,
@@ -576,6 +584,7 @@ class PrefKin(PreferenceModel):
         model.predict_for = about.get("predict_for", "auto")
         rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
         users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
+        model.habit_ = arrays.get("habit", np.zeros(len(users)))
         sites = Sites(*(arrays[f"site_{name}"] for name in Sites._fields))
         within, between, top, evidence = about["numbers"]
         # files of before 0.3 hold what features were divided by

@@ -19,7 +19,7 @@ variance components, 2019). Steps that agree with the one before are lengthened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +87,7 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
     sites = Sites.start(users.rows.weights, 2.0 * measured.sizes) if start is None else start.sites
     covariance, longer, last = root @ root.T, 1.0, np.zeros((d, d))
     for turn in range(rounds):
-        data = Signed(measured.X @ root, measured.weights, measured.starts)
+        data = replace(measured, X=measured.X @ root)
         terms = expand(data, sites).at(1.0)
         A, a = terms.A.sum(axis=0), terms.a.sum(axis=0)
         doubt = np.linalg.inv(A + np.eye(d) / top)
@@ -97,7 +97,8 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
         step, logs = _step(drawn, known, covariance, root, kind)
         if turn == rounds - 1 or (turn > 3 and np.abs(logs).max() < METRIC.settled):
             break
-        sites = refine(sites, data.weights, *row_beliefs(data, terms, 1.0, mean, doubt), 1.0 if turn < 10 else 0.7)
+        beliefs = row_beliefs(data, terms, 1.0, mean, doubt)
+        sites = refine(sites, data.weights, *beliefs, 1.0 if turn < 10 else 0.7, data.offset)
         top = float(mean @ mean + np.trace(doubt)) / d
         change = root @ ((step * logs) @ step.T) @ np.linalg.inv(root)
         longer = min(1.5 * longer, METRIC.longest) if (change * last).sum() > 0 else max(0.4 * longer, 1.0)

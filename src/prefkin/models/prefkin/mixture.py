@@ -288,7 +288,8 @@ class Mixture:
     def refined(self, data: Signed, stretch: float = 1.0, step: float = 1.0) -> Sites:
         """The sites of everybody's rows, matched to what is now believed about their margins, `stretch` times that."""
         mean, variance = self.margins(data)
-        return refine(self.sites.stretched(stretch), data.weights, stretch * mean, stretch**2 * variance, step)
+        sites, variance = self.sites.stretched(stretch), stretch**2 * variance
+        return refine(sites, data.weights, stretch * mean, variance, step, data.offset)
 
     def margins(self, data: Signed) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the margin of each row of these users, (n,) each."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from prefkin.inference.quadratics import Signed
 
-__all__ = ["CALIBRATION", "LIMITS", "METRIC", "TRUST", "Effort", "affordable", "largest_crowd", "searching"]
+__all__ = ["CALIBRATION", "HABIT", "LIMITS", "METRIC", "TRUST", "Effort", "affordable", "largest_crowd", "searching"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,20 @@ class Learning:
     most: float = 0.7  # change of a log variance in one step
 
 
-LIMITS, TRUST, CALIBRATION, METRIC = Limits(), Trust(), Calibration(), Learning()
+@dataclass(frozen=True)
+class Side:
+    """A habit of taking the first side."""
+
+    clearly: float = 6.0  # log evidence, with two free numbers: where there is none, one fit in 400 finds one
+    least_rows: int = 20
+    least_share: float = 0.05  # of answers for either side, else the winner was written first
+    steps: int = 6  # of Newton's
+    rounds: int = 2  # of habits, then preferences
+    most: float = 6.0  # log odds
+    variances: tuple[float, ...] = (0.0, *np.round(np.geomspace(0.003, 10.0, 36), 5).tolist())  # between people
+
+
+LIMITS, TRUST, CALIBRATION, METRIC, HABIT = Limits(), Trust(), Calibration(), Learning(), Side()
 
 _ROUND = 5e8  # multiplications up to which a round over all users costs too little to spare anything
 _SEARCH = 5e9  # multiplications that a round over those may take among whom groups are sought: a minute or two in all
