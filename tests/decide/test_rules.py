@@ -132,7 +132,7 @@ def test_rows_that_were_taken_up_still_count(seed, kept):
         patch.setattr("prefkin.decide.rules.coverage.NEWCOMERS", 4)
         rule = LeastCovered(Candidates(pairs), covered(M), rng)
         for n in range(30):
-            question = (rule if n % 4 else rule.copy()).pick(closed, not_read)
+            question = (rule if n % 4 else rule.copy(rng)).pick(closed, not_read)
             z = pairs[:, 0] - pairs[:, 1]
             left = [x for x in range(30) if (0, 1) not in closed.of(x)]
             best = np.einsum("ij,jk,ik->i", z, np.linalg.inv(M), z)[left].max()

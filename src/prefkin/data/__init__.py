@@ -10,6 +10,7 @@ rows         comparisons sorted by user
 comparisons  `Comparisons`: who saw which pair and what they chose
 dependence   rows that were made from rankings, and what they count
 candidates   `Candidates`: the actions available in each context
+digest       which data it was
 storage      files written as a whole or not at all; labels as JSON
 formats      files and frames as columns: Parquet, CSV, JSON lines, NPZ
 tables       columns under our names, checked: comparisons and candidates

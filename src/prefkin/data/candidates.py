@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import LARGEST_FEATURE, distinct_labels, label_array
+from prefkin.data.digest import digest
 from prefkin.errors import InvalidCandidates
 
 if TYPE_CHECKING:
@@ -118,6 +119,11 @@ class Candidates:
     def owner(self) -> IntArray:
         """The context of each row."""
         return np.repeat(np.arange(len(self)), self.sizes)
+
+    @cached_property
+    def digest(self) -> str:
+        """Which candidates these are; names do not matter."""
+        return digest(self.features, self.starts.astype(np.int64), self.weights)
 
     def of(self, context: int) -> FloatArray:
         """Features of one context's actions."""

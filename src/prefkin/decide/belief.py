@@ -8,6 +8,7 @@ information matrix M = C⁻¹ factors that; neither is turned into the other on 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.linalg import cholesky
@@ -17,10 +18,21 @@ from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray
 
-__all__ = ["Belief", "absorb"]
+if TYPE_CHECKING:
+    from prefkin.decide.rules.pool import Pool
+
+__all__ = ["Belief", "Margins", "absorb"]
 
 NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)  # seven are exact for polynomials of degree 13
 WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+class Margins(NamedTuple):
+    """Log odds of many answers: N(mean_k, variance_k) with chance k, in single precision."""
+
+    chance: FloatArray  # (K,)
+    mean: FloatArray  # (K, pairs)
+    variance: FloatArray  # (K, pairs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +92,16 @@ class Belief:
         """
         p = expit(float(z @ self.mean) + float(np.linalg.norm(z @ self.root)) * NODES)
         return float(WEIGHTS @ (p * (1.0 - p)))
+
+    def margins(self, pool: Pool) -> Margins:
+        """Log odds of the answer about each pair."""
+        mean = pool.Z @ (pool.unit * self.mean).astype(np.float32)
+        white = pool.Z @ (pool.unit * self.root).astype(np.float32)
+        return Margins(np.ones(1, dtype=np.float32), mean[None], np.einsum("ij,ij->i", white, white)[None])
+
+    def draws(self, n: int, rng: np.random.Generator) -> FloatArray:
+        """Preferences from the belief, (d, n)."""
+        return self.mean[:, None] + self.root @ rng.standard_normal((len(self.mean), n))
 
     def heard(self, z: FloatArray, weight: float) -> Belief:
         """The same mean, with information `weight` · z zᵀ more."""

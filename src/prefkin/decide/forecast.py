@@ -1,13 +1,15 @@
 """How many more answers it takes, and when there are enough.
 
 A forecast asks the questions the session would ask, without hearing answers: each one adds the information that is
-expected of it. The stopping rule looks at what the user may lose by being given the actions that seem best today.
+expected of it; of a newcomer, people who may be them rehearse the session. The stopping rule looks at what the user may
+lose by being given the actions that seem best today.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -15,9 +17,10 @@ from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.decide.belief import Belief
 
-__all__ = ["Enough", "Forecast", "forecast", "posterior_regrets"]
+__all__ = ["Enough", "Forecast", "Player", "forecast", "posterior_regrets", "rehearse"]
 
 DRAWS_AT_ONCE = 2_000_000  # numbers
+MOST_CONTEXTS = 500  # whose mean regret stands for that of all, within some percent
 ROUNDING = 1e-9  # a target missed by this share is reached
 
 
@@ -82,7 +85,37 @@ def forecast(
             return Forecast(np.inf, now, target, len(path) - 1, np.array(path))
         belief = belief.heard(*asked)
         path.append(belief.radius)
-    simulated = len(path) - 1
+    return _extrapolated(path, target)
+
+
+class Player(Protocol):
+    """Somebody who rehearses a session."""
+
+    @property
+    def radius(self) -> float:
+        """What is left to know."""
+
+    def answer(self) -> bool:
+        """One question more, or False when there is none."""
+
+
+def rehearse(players: Sequence[Player], share: float, cap: int) -> Forecast:
+    """The same from people who answer: the radius is the root mean square of theirs."""
+
+    def radius() -> float:
+        return float(np.sqrt(np.mean([player.radius**2 for player in players])))
+
+    path = [radius()]
+    target = share * path[0]
+    while path[-1] > target * (1.0 + ROUNDING) and len(path) <= cap:
+        if not all(player.answer() for player in players):
+            return Forecast(np.inf, path[0], target, len(path) - 1, np.array(path))
+        path.append(radius())
+    return _extrapolated(path, target)
+
+
+def _extrapolated(path: list[float], target: float) -> Forecast:
+    simulated, now = len(path) - 1, path[0]
     if path[-1] <= target * (1.0 + ROUNDING):
         return Forecast(float(simulated), now, target, simulated, np.array(path))
     precision = 1.0 / np.square(path)
@@ -95,17 +128,21 @@ def forecast(
 def posterior_regrets(candidates: Candidates, belief: Belief, draws: int, rng: np.random.Generator) -> FloatArray:
     """What the best actions for the mean lose per context, for `draws` preferences from the belief.
 
+    Of many contexts some are drawn, each as often as it occurs.
+
     >>> sure = Belief.from_information(np.array([1.0]), np.eye(1) * 1e12)
     >>> posterior_regrets(Candidates([[[0.0], [1.0]]]), sure, 3, np.random.default_rng(0)).tolist()
     [0.0, 0.0, 0.0]
     """
-    theta = belief.mean
-    noise = belief.root @ rng.standard_normal((len(theta), draws))
-    chosen = candidates.starts[:-1] + candidates.argmax(candidates.features @ theta)
+    drawn, weights = belief.draws(draws, rng), candidates.weights
+    if len(candidates) > MOST_CONTEXTS:
+        some = np.sort(rng.choice(len(candidates), MOST_CONTEXTS, p=weights))
+        candidates, weights = Candidates([candidates.of(x) for x in some]), np.full(len(some), 1.0 / len(some))
+    chosen = candidates.starts[:-1] + candidates.argmax(candidates.features @ belief.mean)
     lost = np.empty(draws)
     piece = max(1, DRAWS_AT_ONCE // len(candidates.features))
     for at in range(0, draws, piece):
-        reward = candidates.features @ (theta[:, None] + noise[:, at : at + piece])
+        reward = candidates.features @ drawn[:, at : at + piece]
         best = np.maximum.reduceat(reward, candidates.starts[:-1], axis=0)
-        lost[at : at + piece] = candidates.weights @ (best - reward[chosen])
+        lost[at : at + piece] = weights @ (best - reward[chosen])
     return lost

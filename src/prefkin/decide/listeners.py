@@ -1,15 +1,17 @@
-"""Two ways to listen to one user's answers.
+"""Three ways to listen to one user's answers.
 
 | listener   | before the first answer       | the estimate after each answer         | recommends by             |
 |------------|-------------------------------|----------------------------------------|---------------------------|
 | Likelihood | the neighbours' rows, a ridge | regularised maximum likelihood         | θ̄, an average of estimates |
 | Posterior  | a belief N(μ, C)              | mode of the posterior under that prior | the mode                  |
+| Mixture    | groups one may belong to      | mean of the posterior, over all groups | the mean                  |
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from copy import copy, deepcopy
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import cholesky, eigvalsh, solve_triangular
@@ -17,30 +19,30 @@ from scipy.linalg import cholesky, eigvalsh, solve_triangular
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows
 from prefkin.decide.belief import Belief
+from prefkin.decide.population import MixtureBelief, Population
 from prefkin.decide.refit import Metric, RunningEstimate
 from prefkin.inference.information import information_matrix
 from prefkin.inference.spectrum import gram
 
-__all__ = ["Likelihood", "Listener", "Posterior"]
+__all__ = ["Likelihood", "Listener", "Mixture", "Posterior"]
+
+SAME = 1e-4  # by which estimates of other versions, from the same answers, may differ
 
 
 class Listener(ABC):
     """What a session needs of the one who listens."""
 
-    _estimate: RunningEstimate
-
-    def __init__(self, offline: Rows, theta: FloatArray, *, ridge: float, kappa: float) -> None:
-        self.offline, self.ridge, self.kappa = offline, ridge, kappa  # what a saved session is recognised by
-        self.theta = np.array(theta, dtype=np.float64)  # the estimate from all that was heard
-        self.trail = np.zeros_like(self.theta)  # Σ_n θ̃ⁿ
-        self._belief: Belief | None = None
-
-    # -- what the two decide -----------------------------------------------------------------------------------------
+    theta: FloatArray  # the estimate from all that was heard
 
     @property
     @abstractmethod
     def start(self) -> Belief:
         """What query rules start from."""
+
+    @property
+    @abstractmethod
+    def belief(self) -> Belief:
+        """Where the preference lies by now."""
 
     @property
     @abstractmethod
@@ -51,6 +53,54 @@ class Listener(ABC):
     @abstractmethod
     def information(self) -> tuple[FloatArray, FloatArray]:
         """The information matrix before the first answer, and now."""
+
+    @property
+    @abstractmethod
+    def n_answers(self) -> int:
+        """Answers heard so far."""
+
+    @abstractmethod
+    def hear(self, z: FloatArray, y: float) -> None:
+        """Take the answer about difference `z`, 1 when the first action was preferred; all of it or nothing."""
+
+    @abstractmethod
+    def without_last(self) -> Listener:
+        """The same, had the last answer not been given."""
+
+    @abstractmethod
+    def copy(self) -> Self:
+        """One who goes on from here without changing this one."""
+
+    @abstractmethod
+    def identity(self) -> tuple[FloatArray, ...]:
+        """What it starts from: by that a saved session recognises it, where there is no model to ask."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """All that the answers do not tell, as plain JSON values."""
+
+    @abstractmethod
+    def restore(self, Z: FloatArray, y: FloatArray, state: dict[str, Any]) -> None:
+        """Go back to a state, given the answers up to there."""
+
+    @abstractmethod
+    def compare(self, state: dict[str, Any]) -> None:
+        """Refuse a state of version 1 that has not learnt from its answers what this one has."""
+
+
+class Running(Listener):
+    """Those who keep one estimate up to date."""
+
+    _estimate: RunningEstimate
+
+    def __init__(self, offline: Rows, theta: FloatArray, *, ridge: float, kappa: float) -> None:
+        self.offline, self.ridge, self.kappa = offline, ridge, kappa
+        self.theta = self._first = np.array(theta, dtype=np.float64)
+        self.trail = np.zeros_like(self.theta)  # Σ_n θ̃ⁿ
+        self._heard: list[tuple[FloatArray, float]] = []
+        self._belief: Belief | None = None
+
+    # -- what the two decide -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
@@ -63,14 +113,32 @@ class Listener(ABC):
     @abstractmethod
     def _believe(self) -> Belief: ...
 
+    @abstractmethod
+    def _fresh(self) -> Running:
+        """The same, before the first answer."""
+
     # -- what they have in common ------------------------------------------------------------------------------------
 
     def hear(self, z: FloatArray, y: float) -> None:
-        """Take the answer about difference `z`, 1 when the first action was preferred; all of it or nothing."""
+        """Refit with one more row."""
         row, offset = self._enter(z)
         self._estimate.hear(row, y, offset)
         self.theta = self._leave(self._estimate.theta)
         self.trail, self._belief = self.trail + self.theta, None
+        self._heard.append((z, y))
+
+    def copy(self) -> Self:
+        """With an estimate of its own."""
+        other = copy(self)
+        other._estimate, other._heard = deepcopy(self._estimate), list(self._heard)
+        return other
+
+    def without_last(self) -> Running:
+        """Refit with all but the last row, one by one: as if it had never been heard, to the last digit."""
+        other = self._fresh()
+        for z, y in self._heard[:-1]:
+            other.hear(z, y)
+        return other
 
     @property
     def n_answers(self) -> int:
@@ -95,26 +163,24 @@ class Listener(ABC):
         }
 
     def restore(self, Z: FloatArray, y: FloatArray, state: dict[str, Any]) -> None:
-        """Go back to a state, given the answers up to there; point and metric are newer than the rest of the format."""
+        """Go back to a state, given the answers up to there."""
         theta, trail = self._vector(state, "theta"), self._vector(state, "trail")
-        n = self._estimate.n + len(y)
-        if "metric" in state:
-            point, about = self._vector(state, "point"), state["metric"]
-            metric = Metric(int(about["rows"]), self._vector(about, "theta"), int(about["wasted"]))
-            if not self._estimate.n <= metric.rows <= n:
-                raise ValueError("metric does not fit")
-        else:
-            point = self._point(theta)
-            metric = Metric(n, point, 0)
+        point, about = self._vector(state, "point"), state["metric"]
+        metric = Metric(int(about["rows"]), self._vector(about, "theta"), int(about["wasted"]))
+        if not self._estimate.n <= metric.rows <= self._estimate.n + len(y):
+            raise ValueError("metric does not fit")
         for z, answer in zip(Z, y.tolist(), strict=True):
             row, offset = self._enter(z)
             self._estimate.add(row, answer, offset)
+            self._heard.append((z, answer))
         self._estimate.move(point, metric)
         self.theta, self.trail, self._belief = theta, trail, None
 
-    def _point(self, theta: FloatArray) -> FloatArray:
-        """The inverse of `_leave`."""
-        return theta
+    def compare(self, state: dict[str, Any]) -> None:
+        """Refuse a state in which the same answers have taught something else."""
+        for name, now in (("theta", self.theta), ("trail", self.trail)):
+            if not np.allclose(self._vector(state, name), now, rtol=SAME, atol=SAME * float(np.abs(now).max())):
+                raise ValueError(f"{name} does not follow from the answers")
 
     def _vector(self, state: dict[str, Any], name: str) -> FloatArray:
         values = np.array(state[name], dtype=np.float64)
@@ -123,13 +189,20 @@ class Listener(ABC):
         return values
 
 
-class Likelihood(Listener):
+class Likelihood(Running):
     """Algorithm 2: neighbours' rows and answers alike, by regularised maximum likelihood  [paper: theta_n]."""
 
     def __init__(self, rows: Rows, theta: FloatArray, *, ridge: float, kappa: float) -> None:
         super().__init__(rows, theta, ridge=ridge, kappa=kappa)
         self._estimate = RunningEstimate(rows, self.theta, ridge=ridge)
         self._M = information_matrix(rows, ridge=ridge, kappa=kappa)
+
+    def _fresh(self) -> Likelihood:
+        return Likelihood(self.offline, self._first, ridge=self.ridge, kappa=self.kappa)
+
+    def identity(self) -> tuple[FloatArray, ...]:
+        """Neighbours' rows."""
+        return (np.array([self.ridge, self.kappa]), *(np.asarray(part, dtype=np.float64) for part in self.offline))
 
     @property
     def rows(self) -> Rows:
@@ -139,7 +212,7 @@ class Likelihood(Listener):
     @property
     def start(self) -> Belief:
         """M̃: how well the rows cover each direction, whatever was answered."""
-        return Belief.from_information(self.theta, self._M)
+        return Belief.from_information(self._first, self._M)
 
     @property
     def information(self) -> tuple[FloatArray, FloatArray]:
@@ -167,7 +240,7 @@ class Likelihood(Listener):
         return Belief.from_information(self.theta, hessian)
 
 
-class Posterior(Listener):
+class Posterior(Running):
     """The mode under a prior N(μ, C), which forgets nothing, so that there is nothing to average.
 
     With C = root rootᵀ and θ = μ + root u, the prior is a ridge of 1 on u, a row is rootᵀz, and zᵀμ its offset.
@@ -178,6 +251,13 @@ class Posterior(Listener):
         super().__init__(nothing, prior.mean, ridge=1.0, kappa=0.25)
         self._prior = prior
         self._estimate = RunningEstimate(nothing, np.zeros_like(self.theta), ridge=1.0)
+
+    def _fresh(self) -> Posterior:
+        return Posterior(self._prior)
+
+    def identity(self) -> tuple[FloatArray, ...]:
+        """The prior."""
+        return self._prior.mean, self._prior.root
 
     @property
     def start(self) -> Belief:
@@ -200,9 +280,6 @@ class Posterior(Listener):
     def _leave(self, point: FloatArray) -> FloatArray:
         return self._prior.mean + self._prior.root @ point
 
-    def _point(self, theta: FloatArray) -> FloatArray:
-        return np.linalg.lstsq(self._prior.root, theta - self._prior.mean)[0].astype(np.float64)
-
     def _believe(self) -> Belief:
         if self.n_answers == 0:
             return self._prior
@@ -210,3 +287,77 @@ class Posterior(Listener):
         hessian[np.diag_indices_from(hessian)] += 1.0
         factor = cholesky(hessian, lower=True)
         return Belief(self.theta, solve_triangular(factor, self._prior.root.T, lower=True).T)
+
+
+class Mixture(Listener):
+    """The mean of the posterior over all groups to which somebody may belong: of a newcomer all there are.
+
+    What is believed follows from the answers alone, whatever their order, so that nothing else is kept.
+    """
+
+    def __init__(self, population: Population) -> None:
+        self._start = self._now = population.nobody
+
+    @property
+    def start(self) -> MixtureBelief:
+        """People in general."""
+        return self._start
+
+    @property
+    def belief(self) -> MixtureBelief:
+        """The posterior over groups, and within each."""
+        return self._now
+
+    @property
+    def theta(self) -> FloatArray:  # type: ignore[override]
+        """E θ."""
+        return self._now.mean
+
+    @property
+    def preference(self) -> FloatArray:
+        """E θ."""
+        return self._now.mean.copy()
+
+    @property
+    def information(self) -> tuple[FloatArray, FloatArray]:
+        """Precision of the normal distributions nearest to both beliefs."""
+        return self._start.information, self._now.information
+
+    @property
+    def n_answers(self) -> int:
+        """Answers heard so far."""
+        return len(self._now.X)
+
+    def hear(self, z: FloatArray, y: float) -> None:
+        """Weigh the groups again."""
+        after = self._now.hearing(z, y)
+        after.mean  # noqa: B018 (computed now, so that whatever fails leaves everything as it was)
+        self._now = after
+
+    def without_last(self) -> Mixture:
+        """The rows without the last."""
+        other = Mixture(self._start.population)
+        other._now = self._now.without_last()
+        return other
+
+    def copy(self) -> Self:
+        """What is believed is replaced and never changed."""
+        return copy(self)
+
+    def identity(self) -> tuple[FloatArray, ...]:
+        """The population."""
+        people = self._start.population
+        return people.log_weights, people.means, people.covariances
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: answers tell all."""
+        return {}
+
+    def restore(self, Z: FloatArray, y: FloatArray, state: dict[str, Any]) -> None:  # noqa: ARG002
+        """Hear them again."""
+        for z, answer in zip(Z, y.tolist(), strict=True):
+            self._now = self._now.hearing(z, answer)
+
+    def compare(self, state: dict[str, Any]) -> None:  # noqa: ARG002
+        """It is younger than that version."""
+        raise ValueError("rows or a posterior, not a mixture")

@@ -7,31 +7,37 @@ be written down after every answer.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Hashable, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
+from functools import cached_property
 from operator import index
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import eigvalsh
+from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
+from prefkin.data.digest import digest
 from prefkin.data.rows import Rows
-from prefkin.data.storage import label_from_json, label_to_json, write_atomically
+from prefkin.data.storage import label_to_json
 from prefkin.decide.belief import Belief
-from prefkin.decide.forecast import Enough, Forecast, forecast, posterior_regrets
-from prefkin.decide.listeners import Likelihood, Listener, Posterior
+from prefkin.decide.forecast import Enough, Forecast, forecast, posterior_regrets, rehearse
+from prefkin.decide.listeners import Likelihood, Listener, Mixture, Posterior
+from prefkin.decide.population import Population
 from prefkin.decide.rules import QueryRule, rule_named
 from prefkin.decide.rules.pairs import Pairs, Question
+from prefkin.decide.states import STATE_VERSION, UNDO, answers_of, read_state, sealed, write_state
 from prefkin.errors import SessionError
 from prefkin.execution.blas import in_one_order, single_threaded
 
 __all__ = ["ActiveSession"]
 
-STATE_VERSION = 1
+PLAYS = 6  # people who rehearse a newcomer's session
+LONGEST_PLAY = 40  # questions
+PLAYED_CONTEXTS = 200
 
 
 class ActiveSession:
@@ -64,10 +70,11 @@ class ActiveSession:
         repeat: bool = False,
         rng: np.random.Generator | None = None,
         user: Hashable = None,
+        model: str = "",
     ) -> None:
         _refuse_other_features(candidates, rows.Z.shape[1])
         with single_threaded():
-            self._open(Likelihood(rows, theta, ridge=ridge, kappa=kappa), candidates, rule, repeat, rng, user)
+            self._open(Likelihood(rows, theta, ridge=ridge, kappa=kappa), candidates, rule, repeat, rng, user, model)
 
     @classmethod
     def from_belief(
@@ -79,11 +86,31 @@ class ActiveSession:
         repeat: bool = False,
         rng: np.random.Generator | None = None,
         user: Hashable = None,
+        model: str = "",
     ) -> Self:
         """A session that starts from a posterior instead of rows, and follows the posterior from there."""
         _refuse_other_features(candidates, len(prior.mean))
         session = cls.__new__(cls)
-        session._open(Posterior(prior), candidates, rule, repeat, rng, user)
+        session._open(Posterior(prior), candidates, rule, repeat, rng, user, model)
+        return session
+
+    @classmethod
+    def of_newcomer(
+        cls,
+        population: Population,
+        candidates: Candidates,
+        *,
+        rule: str = "information",
+        repeat: bool = False,
+        rng: np.random.Generator | None = None,
+        user: Hashable = None,
+        label: Hashable = None,
+        model: str = "",
+    ) -> Self:
+        """A session with somebody of whom nothing is known but that they are one of this population."""
+        _refuse_other_features(candidates, population.dim)
+        session = cls.__new__(cls)
+        session._open(Mixture(population), candidates, rule, repeat, rng, user, model, label)
         return session
 
     @in_one_order
@@ -95,10 +122,15 @@ class ActiveSession:
         repeat: bool,
         rng: np.random.Generator | None,
         user: Hashable,
+        model: str,
+        label: Hashable = None,
     ) -> None:
-        self.user, self.candidates, self.rule, self.repeat = user, candidates, rule, repeat
+        self.user, self.label = user, user if label is None else label
+        self.candidates, self.rule, self.repeat = candidates, rule, repeat
         self.listener = listener
         self.log: list[tuple[Question, bool | None]] = []  # None: skipped
+        self._history: list[Any] = []  # the same as plain values, and what was taken back
+        self._model = model
         self._closed = Pairs()
         self._pending: Question | None = None
         self._rng = np.random.default_rng() if rng is None else rng
@@ -108,7 +140,8 @@ class ActiveSession:
 
     def __repr__(self) -> str:
         left = "" if self.repeat else ", no pair twice"
-        return f"ActiveSession(user {self.user!r}, {self.n_answers} answers, rule {self.rule!r}{left})"
+        who = f"newcomer {self.label!r}" if self.user is None else f"user {self.user!r}"
+        return f"ActiveSession({who}, {self.n_answers} answers, rule {self.rule!r}{left})"
 
     # -- the conversation ------------------------------------------------------------------------------------------
 
@@ -156,6 +189,31 @@ class ActiveSession:
         self._record(question, None)
 
     @in_one_order
+    def undo(self) -> Question:
+        """Take back the last answer or skip, as if it had not been given; its question is the next one.
+
+        >>> from prefkin import Candidates, OffC2PL
+        >>> model = OffC2PL(gamma=0.0).fit(np.eye(2), [1, 0])
+        >>> session = model.session(0, Candidates([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]))
+        >>> session.tell(session.ask(), True)
+        >>> session.undo() == session.ask(), session.n_answers
+        (True, 0)
+        """
+        if not self.log:
+            raise SessionError("there is no answer to take back")
+        kept, (question, undone) = self.log[:-1], self.log[-1]
+        listener = self.listener if undone is None else self.listener.without_last()
+        rule, closed = rule_named(self.rule)(self.candidates, listener.start, self._rng), Pairs()
+        for past, answer in kept:
+            if answer is None or not self.repeat:
+                closed.add(past)
+            if answer is not None:
+                rule.heard(self.difference(past))
+        self.listener, self._rule, self._closed, self.log, self._pending = listener, rule, closed, kept, question
+        self._history.append(UNDO)
+        return question
+
+    @in_one_order
     def plan(self, n: int) -> list[Question]:
         """The next `n` questions, as asking one at a time would give them; fewer when pairs run out.
 
@@ -165,7 +223,7 @@ class ActiveSession:
             raise SessionError(
                 f"rule {self.rule!r} reads the answers, so its questions cannot be planned; ask() instead"
             )
-        rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
+        rule, closed, upcoming = self._rule.copy(deepcopy(self._rng)), deepcopy(self._closed), self._pending
         questions: list[Question] = []
         while len(questions) < n:
             question = rule.pick(closed, lambda: self.belief) if upcoming is None else upcoming
@@ -211,7 +269,10 @@ class ActiveSession:
     @property
     @in_one_order
     def belief(self) -> Belief:
-        """N(theta, H⁻¹): where the preference lies by now, H the Hessian of prior or ridge, rows and answers."""
+        """N(theta, H⁻¹): where the preference lies by now, H the Hessian of prior or ridge, rows and answers.
+
+        Of a newcomer a mixture over groups (`chance`, `means`), and as mean and covariance those of the mixture.
+        """
         return self.listener.belief
 
     @property
@@ -235,7 +296,8 @@ class ActiveSession:
         """About how many more answers bring the radius √tr C down to `share` of what it is now.
 
         Plays the questions that this session's rule would ask if the estimate stayed where it is, each adding the
-        information expected of its answer; at most `cap` of them, the rest is extrapolated.
+        information expected of its answer; at most `cap` of them, the rest is extrapolated. While somebody may belong
+        to several groups, a few people who may be them answer instead.
 
         >>> from prefkin import Candidates, OffC2PL
         >>> model = OffC2PL(gamma=0.0).fit(np.eye(2), [1, 0])
@@ -245,7 +307,11 @@ class ActiveSession:
         """
         if not 0 < share < 1:
             raise SessionError(f"share must be between 0 and 1, for example 0.5 to halve; got {share!r}")
-        rule, closed, upcoming = self._rule.copy(), deepcopy(self._closed), self._pending
+        if isinstance(self.listener, Mixture):
+            rng = np.random.default_rng(0)
+            likely = self.listener.belief.draws(PLAYS, rng).T
+            return rehearse([_Play(self, theta, rng) for theta in likely], share, min(cap, LONGEST_PLAY))
+        rule, closed, upcoming = self._rule.copy(deepcopy(self._rng)), deepcopy(self._closed), self._pending
 
         def next_question(belief: Belief) -> tuple[FloatArray, float] | None:
             nonlocal upcoming
@@ -284,68 +350,96 @@ class ActiveSession:
         regret = float(np.quantile(lost, level))
         return Enough(regret <= tolerance, regret, float(lost.mean()), float(tolerance), float(level))
 
+    def copy(self) -> Self:
+        """A session that goes on from here without changing this one: to look ahead at what an answer would do.
+
+        >>> from prefkin import Candidates, OffC2PL
+        >>> model = OffC2PL(gamma=0.0).fit(np.eye(2), [1, 0])
+        >>> session = model.session(0, Candidates([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]))
+        >>> ahead = session.copy()
+        >>> ahead.tell(ahead.ask(), True)
+        >>> session.n_answers, ahead.n_answers
+        (0, 1)
+        """
+        other = copy(self)
+        other._rng = deepcopy(self._rng)
+        other.listener, other._rule = self.listener.copy(), self._rule.copy(other._rng)
+        other.log, other._history, other._closed = list(self.log), list(self._history), deepcopy(self._closed)
+        return other
+
     # -- writing it down ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on later, as plain JSON values."""
-        return {
-            "prefkin_session": STATE_VERSION,
-            "user": label_to_json(self.user),
-            "rule": self.rule,
-            "repeat": self.repeat,
-            "log": [[q.context, q.first, q.second, answer] for q, answer in self.log],
-            "pending": self._pending and [self._pending.context, self._pending.first, self._pending.second],
-            "rng": self._rng.bit_generator.state,
-            "fingerprint": self._fingerprint(np.float64),
-            **self.listener.state(),
-        }
+        return sealed(
+            {
+                "prefkin_session": STATE_VERSION,
+                "user": label_to_json(self.user),
+                "label": label_to_json(self.label),
+                "rule": self.rule,
+                "repeat": self.repeat,
+                "log": list(self._history),
+                "pending": self._pending and [self._pending.context, self._pending.first, self._pending.second],
+                "rng": self._rng.bit_generator.state,
+                "fingerprint": self._fingerprint,
+                **self.listener.state(),
+            }
+        )
 
     def save(self, path: str | Path) -> None:
-        """Write the state as JSON; the file is replaced as a whole or not at all."""
-        write_atomically(Path(path), json.dumps(self.state()).encode())
+        """Write the state as JSON; the file is replaced as a whole or not at all.
+
+        A file with answers that this session has not heard, because another program went on with it, is not replaced.
+        """
+        write_state(Path(path), self.state())
 
     @in_one_order
     def restore(self, state: dict[str, Any]) -> None:
         """Bring a session that has heard nothing yet to a saved state."""
         if self.log:
             raise SessionError("this session has already begun; restore into a new one")
-        if state.get("prefkin_session") != STATE_VERSION:
-            raise SessionError(f"not a session state of version {STATE_VERSION}; it cannot be continued here")
-        if state.get("fingerprint") not in (self._fingerprint(np.float64), self._fingerprint(None)):
+        state = read_state(state)
+        old = state["prefkin_session"] != STATE_VERSION
+        if not old and state.get("fingerprint") != self._fingerprint:
             raise SessionError(
-                "the saved session was about other candidates, data or parameters; open it with the same ones"
+                "the saved session was about another user, or other candidates, data or parameters; "
+                "open it with the same ones"
             )
         try:
-            self._replay(state)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            self._replay(state, old)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
             raise SessionError(f"the saved session is damaged ({error!r:.80}); it cannot be continued") from None
 
-    def _replay(self, state: dict[str, Any]) -> None:
+    def _replay(self, state: dict[str, Any], old: bool) -> None:
         answered: list[tuple[FloatArray, float]] = []
-        for context, first, second, answer in state["log"]:
-            question = Question(context, first, second)
+        for context, first, second, answer in answers_of(state["log"]):
+            question = self._check(Question(context, first, second))
             if answer is None:
                 self.skip(question)
             elif answer in (True, False):
-                question = self._check(question)
                 answered.append((self.difference(question), float(answer)))
+                if old:
+                    self.listener.hear(*answered[-1])
                 self._note(question, answered[-1][0], bool(answer))
             else:
                 raise ValueError(f"an answer is {answer!r}")
-        Z = np.array([z for z, _ in answered]).reshape(-1, self.candidates.dim)
-        self.listener.restore(Z, np.array([answer for _, answer in answered]), state)
+        if old:  # they do not say about whom they are: what they learnt does
+            self.listener.compare(state)
+        else:
+            Z = np.array([z for z, _ in answered]).reshape(-1, self.candidates.dim)
+            self.listener.restore(Z, np.array([answer for _, answer in answered]), state)
         self._rng.bit_generator.state = state["rng"]
         if state["pending"]:
             self._pending = self._check(Question(*state["pending"]))
+        self._history = list(state["log"])
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _fingerprint(self, dtype: type[np.float64] | None) -> int:
-        """Which data and candidates this session is about; rows as they were given when `dtype` is None."""
-        heard, offline = self.listener, self.listener.offline
-        constants = np.array([heard.ridge, heard.kappa])
-        rows = (np.asarray(part, dtype=dtype) for part in offline)
-        return _checksum(constants, *rows, self.candidates.features, self.candidates.starts)
+    @cached_property
+    def _fingerprint(self) -> str:
+        """About whom and what this session is, and by which model."""
+        who = json.dumps([label_to_json(self.user), label_to_json(self.label)])
+        return digest(self._model or digest(*self.listener.identity()), who, self.candidates.digest)
 
     def _note(self, question: Question, z: FloatArray, answer: bool) -> None:
         if not self.repeat:
@@ -355,6 +449,7 @@ class ActiveSession:
 
     def _record(self, question: Question, answer: bool | None) -> None:
         self.log.append((question, answer))
+        self._history.append([question.context, question.first, question.second, answer])
         pending = self._pending
         if pending is not None and (pending.context, pending.pair) == (question.context, question.pair):
             self._pending = None
@@ -372,20 +467,32 @@ class ActiveSession:
         return Question(x, i, j, question.score)
 
 
-def session_state(source: str | Path | dict[str, Any]) -> dict[str, Any]:
-    """A session's state from a file or as it is, with the user's label as it was given."""
-    if isinstance(source, dict):
-        state = dict(source)
-    else:
+class _Play:
+    """Somebody who may be the person of a session, and answers instead, about some of the contexts left."""
+
+    def __init__(self, session: ActiveSession, theta: FloatArray, rng: np.random.Generator) -> None:
+        shown, touched = session.candidates, session._closed.touched()
+        left = np.setdiff1d(np.flatnonzero(shown.sizes > 1), [] if session.repeat else touched)
+        left = left if len(left) else np.arange(len(shown))
+        some = np.sort(rng.choice(left, min(len(left), PLAYED_CONTEXTS), replace=False))
+        few = Candidates([shown.of(x) for x in some])
+        self.session, self.theta, self.rng = ActiveSession.__new__(ActiveSession), theta, rng
+        self.session._open(session.listener.copy(), few, session.rule, session.repeat, rng, None, "")
+
+    @property
+    def radius(self) -> float:
+        """What is left to know."""
+        return self.session.belief.radius
+
+    def answer(self) -> bool:
+        """One question more, or False when there is none."""
         try:
-            state = json.loads(Path(source).read_text())
-        except FileNotFoundError:
-            raise SessionError(f"{source}: no such session file") from None
-        except (OSError, ValueError):
-            raise SessionError(f"{source}: not a session file, or a damaged one") from None
-    if not isinstance(state, dict) or "prefkin_session" not in state:
-        raise SessionError("this is not the state of a prefkin session")
-    return {**state, "user": label_from_json(state.get("user"))}
+            question = self.session.ask()
+        except SessionError:
+            return False
+        likely = expit(float(self.session.difference(question) @ self.theta))
+        self.session.tell(question, bool(self.rng.random() < likely))
+        return True
 
 
 def _refuse_other_features(candidates: Candidates, dim: int) -> None:
@@ -397,10 +504,3 @@ def _refuse_other_answers(answers: Sequence[Any]) -> None:
     for answer in answers:
         if not isinstance(answer, bool | np.bool_ | int) or answer not in (True, False):
             raise SessionError(f"an answer is True or False; got {answer!r} (to pass, use skip)")
-
-
-def _checksum(*arrays: np.ndarray[Any, Any]) -> int:
-    value = 0
-    for array in arrays:
-        value = zlib.crc32(np.ascontiguousarray(array).tobytes(), value)
-    return value

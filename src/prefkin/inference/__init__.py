@@ -10,5 +10,6 @@ spectrum     smallest eigenvalues
 information  information matrix, width of a confidence set, radius of a ball
 held_out     what held-out answers choose
 propagation  expectation propagation: each answer's likelihood as a quadratic in its margin
+components   one person's answers under each of several priors
 quadratics   each user's log-likelihood as a quadratic
 """

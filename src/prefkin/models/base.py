@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from functools import wraps
+from functools import cached_property, wraps
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, overload
@@ -35,10 +35,13 @@ from prefkin.data.candidates import Candidates
 from prefkin.data.checks import is_missing, is_number, plain_array
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
+from prefkin.data.digest import digest
 from prefkin.data.rows import Rows, UserRows
+from prefkin.data.storage import label_from_json
 from prefkin.decide.belief import Belief
 from prefkin.decide.policy import Policy, greedy_policy, safest_policy
-from prefkin.decide.session import ActiveSession, session_state
+from prefkin.decide.session import ActiveSession
+from prefkin.decide.states import read_state
 from prefkin.errors import AnswerWarning, DependenceWarning, InvalidComparisons, InvalidParameter
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import threads
@@ -257,15 +260,24 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         rule: str = "coverage",
         repeat: bool = False,
         random_state: Any = None,
+        label: Hashable = None,
     ) -> ActiveSession:
         """Questions for `user`, warm-started from the neighbours' answers.
 
         Parameters
         ----------
-        rule : "coverage" (the paper's), "fisher" or "random"
+        user : label; None for somebody who has not answered yet, of whom only PrefKin knows something
+        rule : "coverage" (the paper's), "fisher", "information" or "random"
         repeat : may a pair that was answered be asked again?
         random_state : seed or generator, for rule "random"
+        label : what to call a newcomer
         """
+        if user is None:
+            raise InvalidParameter(
+                f"{type(self).__name__} knows nothing about somebody without answers: pass a user it was fitted on, "
+                "or fit PrefKin, whose sessions can start with a newcomer"
+            )
+        refuse_a_second_label(user, label)
         rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
         refuse_other_candidates(candidates)
         return ActiveSession(
@@ -278,20 +290,33 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             repeat=repeat,
             rng=generator(random_state),
             user=user,
+            model=self._digest,
         )
 
     def resume_session(self, source: str | Path | dict[str, Any], candidates: Candidates) -> ActiveSession:
         """A session saved with `session.save(path)` or `session.state()`, ready to go on."""
-        state = session_state(source)
+        state = read_state(source)
+        user, label = (label_from_json(state.get(name)) for name in ("user", "label"))
         rule, repeat = str(state.get("rule")), bool(state.get("repeat"))
-        session = self.session(state["user"], candidates, rule=rule, repeat=repeat)
+        session = self.session(user, candidates, rule=rule, repeat=repeat, label=label if user is None else None)
         session.restore(state)
         return session
+
+    @cached_property
+    def _digest(self) -> str:
+        """Which model this is, also after it was saved and loaded: its data and what was learnt."""
+        Z, y, weights = self._users.rows
+        return digest(type(self).__name__, Z, y, weights, self._users.starts.astype(np.int64), *self._learnt())
+
+    def _learnt(self) -> tuple[FloatArray, ...]:
+        """Arrays that a model file holds to the last digit."""
+        return (self.theta_,)
 
     # -- data in -----------------------------------------------------------------------------------------------------
 
     def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any, positive: Any) -> tuple[UserRows, LabelArray]:
         """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
+        self.__dict__.pop("_digest", None)
         if isinstance(Z, Comparisons):
             if any(given is not None for given in (y, users, sample_weight, positive)):
                 raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
@@ -459,6 +484,11 @@ def _refuse_texts(Z: Any) -> None:
 def refuse_other_candidates(candidates: Any) -> None:
     if not isinstance(candidates, Candidates):
         raise InvalidParameter(f"candidates must be prefkin.Candidates(features); got a {type(candidates).__name__}")
+
+
+def refuse_a_second_label(user: Hashable, label: Hashable) -> None:
+    if user is not None and label is not None:
+        raise InvalidParameter(f"label names a newcomer (user None); {user!r} is known by that name, got {label!r}")
 
 
 def generator(random_state: Any) -> np.random.Generator:

@@ -1,14 +1,16 @@
 """Which pair to ask about next: one file per rule.
 
-| rule      | the next pair maximises                                  | reads answers | file     |
-|-----------|----------------------------------------------------------|---------------|----------|
-| coverage  | ‖z‖_{M⁻¹}: the paper's rule  [paper: query]              | no            | coverage |
-| fisher    | σ′(θᵀz) zᵀH⁻¹z, H the Hessian at the current estimate    | yes           | fisher   |
-| posterior | the same with the posterior covariance for H⁻¹           | yes           | fisher   |
-| random    | nothing: uniform over the pairs not asked yet            | no            | random   |
+| rule        | the next pair maximises                                      | reads answers | file        |
+|-------------|--------------------------------------------------------------|---------------|-------------|
+| coverage    | ‖z‖_{M⁻¹}: the paper's rule  [paper: query]                  | no            | coverage    |
+| fisher      | σ′(θᵀz) zᵀH⁻¹z, H the Hessian at the current estimate        | yes           | fisher      |
+| posterior   | the same with the posterior covariance for H⁻¹               | yes           | fisher      |
+| information | what the answer tells about θ, and about which group it is in | yes           | information |
+| random      | nothing: uniform over the pairs not asked yet                | no            | random      |
 
 To add a rule: a file with a class that has the methods of `QueryRule`, and an entry in `RULES`. A rule looks at the
-candidates as actions per context, never at a list of all pairs; `pairs` finds the widest pair of one context.
+candidates as actions per context, or at the `pool` of all pairs where these are few; `pairs` finds the widest pair of
+one context.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from prefkin.data.candidates import Candidates
 from prefkin.decide.belief import Belief
 from prefkin.decide.rules.coverage import LeastCovered
 from prefkin.decide.rules.fisher import Fisher
+from prefkin.decide.rules.information import Information
 from prefkin.decide.rules.pairs import Pairs, Question
 from prefkin.decide.rules.random import Random
 from prefkin.errors import InvalidParameter
@@ -43,11 +46,17 @@ class QueryRule(Protocol):
     def heard(self, z: FloatArray) -> None:
         """An answer about difference `z` has come in."""
 
-    def copy(self) -> Self:
-        """A rule that goes on from here without changing this one."""
+    def copy(self, rng: np.random.Generator) -> Self:
+        """A rule that goes on from here without changing this one, and draws from `rng`."""
 
 
-RULES: dict[str, type[QueryRule]] = {"coverage": LeastCovered, "fisher": Fisher, "posterior": Fisher, "random": Random}
+RULES: dict[str, type[QueryRule]] = {
+    "coverage": LeastCovered,
+    "fisher": Fisher,
+    "posterior": Fisher,
+    "information": Information,
+    "random": Random,
+}
 
 
 def rule_named(name: str) -> type[QueryRule]:

@@ -60,7 +60,7 @@ class LeastCovered:
         self.looked_at = 0  # so many of those waiting are in the heap
         self.heap: list[tuple[float, int]] = []  # by bound, best first
 
-    def copy(self) -> Self:
+    def copy(self, rng: np.random.Generator) -> Self:  # noqa: ARG002
         """A rule of its own; only what is never changed is shared."""
         other = copy(self)
         for name in ("root", "unheard", "inverse", "V", "pending", "pair", "seen", "heap"):

@@ -34,7 +34,7 @@ class Fisher:
         self.candidates = candidates
         self.size = float(np.abs(candidates.features).max()) or 1.0
 
-    def copy(self) -> Self:
+    def copy(self, rng: np.random.Generator) -> Self:  # noqa: ARG002
         """It has no state of its own."""
         return self
 

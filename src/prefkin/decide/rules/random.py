@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import ClassVar, Self
 
 import numpy as np
@@ -21,12 +20,12 @@ class Random:
 
     reads_answers: ClassVar[bool] = False
 
-    def __init__(self, candidates: Candidates, start: Belief, rng: np.random.Generator) -> None:  # noqa: ARG002
-        self.candidates, self.rng = candidates, rng
+    def __init__(self, candidates: Candidates, start: Belief, rng: np.random.Generator) -> None:
+        self.candidates, self.start, self.rng = candidates, start, rng
 
-    def copy(self) -> Self:
-        """With a generator that will draw the same numbers."""
-        return deepcopy(self, {id(self.candidates): self.candidates})
+    def copy(self, rng: np.random.Generator) -> Self:
+        """With another generator."""
+        return type(self)(self.candidates, self.start, rng)
 
     def pick(self, closed: Pairs, now: Callable[[], Belief]) -> Question | None:  # noqa: ARG002
         """Draw a context by the number of its open pairs, then one of them."""

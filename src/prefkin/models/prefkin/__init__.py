@@ -8,5 +8,7 @@ groups     the search for who belongs together
 crowd      the same among thousands: sets merged with their likely partners
 odds       what speaks for and against two users belonging together
 calibrate  what held-out answers decide: the metric, spread of users, trust in probabilities
+habit      a habit of taking the first side
+newcomer   what is known about somebody of whom nothing is known: people in general
 estimator  `PrefKin`
 """

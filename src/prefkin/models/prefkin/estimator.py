@@ -26,15 +26,23 @@ from prefkin.data.folds import PREDICT_FOR, by_content, only
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
+from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
+from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import expand
-from prefkin.models.base import PreferenceModel, generator, on_its_threads, refuse_other_candidates
+from prefkin.models.base import (
+    PreferenceModel,
+    generator,
+    on_its_threads,
+    refuse_a_second_label,
+    refuse_other_candidates,
+)
 from prefkin.models.files import write_model_file
 from prefkin.models.prefkin.calibrate import (
     Fit,
@@ -47,10 +55,11 @@ from prefkin.models.prefkin.calibrate import (
     with_scales,
 )
 from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import find_groups, place, settle
+from prefkin.models.prefkin.groups import find_groups, settle
 from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Crowd, Mixture, Prior, finished, solved
+from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST, largest_crowd
 from prefkin.models.reports import Explanation, FoldedIn, Summary
@@ -206,6 +215,8 @@ class PrefKin(PreferenceModel):
 
     def _keep(self, fitted: Fitted) -> None:
         self._fitted = fitted
+        for of_the_last_fit in ("_population", "_digest"):
+            self.__dict__.pop(of_the_last_fit, None)
         self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
         self.membership_ = fitted.mixture.weights
 
@@ -480,16 +491,52 @@ class PrefKin(PreferenceModel):
         self,
         user: Hashable,
         candidates: Candidates,
-        rule: str = "posterior",
+        rule: str | None = None,
         repeat: bool = False,
         random_state: Any = None,
+        label: Hashable = None,
     ) -> ActiveSession:
-        """Questions for `user`, starting from the posterior; by default the pair whose answer tells most about it."""
-        belief = self.belief(user)
+        """Questions for `user`, starting from the posterior: by default the pair whose answer tells most about it.
+
+        With `user=None` for somebody who has not answered yet, whom `label` may name: it starts from what is known
+        about people in general, and asks first what tells the groups apart (rule "information", which also keeps the
+        groups to which a known user may belong apart, and is quick with many features).
+
+        >>> import numpy as np
+        >>> from prefkin.data.synthetic import demo_population
+        >>> people, stories = demo_population(np.random.default_rng(0))
+        >>> session = PrefKin().fit(people.data).session(None, stories, label="Zoe")
+        >>> for _ in range(5):
+        ...     session.tell(session.ask(), True)
+        >>> session
+        ActiveSession(newcomer 'Zoe', 5 answers, rule 'information', no pair twice)
+        >>> session.belief.chance.shape  # of each group, and of standing alone
+        (4,)
+        """
         refuse_other_candidates(candidates)
-        return ActiveSession.from_belief(
-            belief, candidates, rule=rule, repeat=repeat, rng=generator(random_state), user=user
-        )
+        refuse_a_second_label(user, label)
+        check_is_fitted(self)
+        rule = rule if rule is not None else "information" if user is None else "posterior"
+        settings: dict[str, Any] = {"rule": rule, "repeat": repeat, "rng": generator(random_state)}
+        settings |= {"user": user, "model": self._digest}
+        if user is None:
+            return ActiveSession.of_newcomer(self._population, candidates, label=label, **settings)
+        if rule == "information":
+            with single_threaded():
+                person = person_as_population(self._fitted, self.position(user))
+            return ActiveSession.of_newcomer(person, candidates, **settings)
+        return ActiveSession.from_belief(self.belief(user), candidates, **settings)
+
+    @cached_property
+    def _population(self) -> Population:
+        """Made once for all newcomers."""
+        with single_threaded():
+            return people_in_general(self._fitted)
+
+    def _learnt(self) -> tuple[FloatArray, ...]:
+        mixture, wide = self._fitted.mixture, self._fitted.wide
+        prior = [np.array(each.prior[1:]) for each in (mixture, wide) if each is not None]
+        return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites, *prior
 
     @on_its_threads
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
@@ -498,17 +545,12 @@ class PrefKin(PreferenceModel):
         new = self._newcomer(Z, y)
         fitted = self._fitted
         data = fitted.metric.signed(new)
-        one = place(fitted.mixture, data)
-        alone = Fitted(one, fitted.metric, None if fitted.wide is None else place(fitted.wide, data))
-        if alone.wide is not None and _explained(alone.wide) > _explained(one) + TRUST.clearly:
-            one = alone.wide  # unlike those among whom held-out answers saw less spread than evidence does
-            alone = Fitted(one, fitted.metric)
-        together = fitted.mixture.share @ one.share[0]
-        radius = _ball(alone.covariance(0), self.level)
+        belief = self._population.belief(new.rows.signed())
+        together = fitted.mixture.share @ group_chances(fitted, belief)
         prior = 1.0 / fitted.mixture.prior.alone
         own = fitted.metric.preferences(fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior))
-        theta, doubt = fitted.metric.preferences(one.mean[0]), fitted.metric.covariance(one.person(0).covariance())
-        return FoldedIn(theta, self.users_[together > 0.5], radius, own, doubt, fitted.temperature)
+        radius = _ball(belief.covariance, self.level)
+        return FoldedIn(belief.mean, self.users_[together > 0.5], radius, own, belief.covariance, fitted.temperature)
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
@@ -613,11 +655,6 @@ def _search(fit: Fit, company: UserRows | None, like: _Search | None = None) -> 
         everybody = fit_degrees(data, rounds, everybody.prior, sites)
     groups = find_groups(data, everybody, None if like is None else like.groups) if len(data) > 1 else everybody
     return _Search(fit, everybody, groups)
-
-
-def _explained(one: Mixture) -> float:
-    """Log evidence of a single user's answers among people who differ by degrees."""
-    return float(one.users.evidences(one.centres.mean[0], one.prior.within)[0])
 
 
 def _ball(C: FloatArray, level: float) -> float:
