@@ -6,7 +6,7 @@ Everything that solves many estimates at once is measured against this one, and 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, eigh, qr
+from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray
@@ -18,7 +18,10 @@ __all__ = ["fit_preference", "newton_direction"]
 
 DIRECT_UP_TO = 192  # a factorisation of this order is cheaper than the passes over the data that CG needs
 ROUNDING = 64 * np.finfo(np.float64).eps
-CLOSE = 1e-9  # relative to 1 + their size, a step that moves neither θ nor any margin by more is the last one
+CLOSE = 1e-9  # of the length of an estimate, in features free of units: a step that moves it no farther is the last one
+SOLID = 1e-8  # of a diagonal entry: where Cholesky's method leaves less, half of the digits are gone
+ASTRAY = 60  # Newton steps after which it has lost its way: answers that are certain, with hardly any ridge, take 30
+MORE = 100.0  # times the ridge: from the estimate with that it is found
 
 
 def fit_preference(
@@ -32,7 +35,7 @@ def fit_preference(
 ) -> FloatArray:
     """The preference that explains `rows` best, drawn towards `centre` by `ridge`  [paper: theta_hat, pool, theta_n].
 
-    Works in features free of units (`loss.unit_root`), with fewer rows than features in coordinates of their span,
+    Works in features free of units (`loss.unit_root`), where rows span fewer directions in coordinates of those,
     outside of which the estimate is the centre. `offset` is a part of the margins that is not up for estimation. Stops
     when a Newton step is small: it estimates the distance to the optimum, and what is left after taking it is smaller
     still, far below `loss.TOLERANCE`.
@@ -47,11 +50,40 @@ def fit_preference(
     middle = np.broadcast_to(np.asarray(centre, dtype=np.float64), (d,))
     begin = middle if start is None else np.asarray(start, dtype=np.float64)
     known = Z @ middle + offset
-    if n < d:
-        basis = qr(Z.T, mode="economic", check_finite=False)[0] if n else np.empty((d, 0))
-        away = _newton(Z @ basis, y, weights, known, ridge, (begin - middle) @ basis, max_iter)
-        return middle + basis @ away
-    return middle + _newton(Z, y, weights, known, ridge, begin - middle, max_iter)
+    if n >= d:
+        try:
+            return middle + _patiently(Z, y, weights, known, ridge, begin - middle, max_iter)
+        except ConvergenceError:
+            if _span(Z).shape[1] == d:
+                raise
+    basis = _span(Z)
+    return middle + basis @ _patiently(Z @ basis, y, weights, known, ridge, (begin - middle) @ basis, max_iter)
+
+
+def _span(Z: FloatArray) -> FloatArray:
+    """Orthonormal columns that rows are made of, (d, rank): outside of them there is nothing but rounding."""
+    if not len(Z):
+        return np.empty((Z.shape[1], 0))
+    basis, triangle, _ = qr(Z.T, mode="economic", pivoting=True, check_finite=False)
+    size = np.abs(np.diagonal(triangle))
+    real: FloatArray = basis[:, size > ROUNDING * size[0]]
+    return real
+
+
+def _patiently(
+    Z: FloatArray, y: FloatArray, weights: FloatArray, known: FloatArray, ridge: float, start: FloatArray, max_iter: int
+) -> FloatArray:
+    """`_newton`; where it goes astray, from the estimates with more ridge, much more to begin with."""
+    try:
+        return _newton(Z, y, weights, known, ridge, start, min(ASTRAY, max_iter))
+    except ConvergenceError:
+        most = float((weights @ Z**2).max(initial=0.0))
+        if not ridge < most < np.inf:
+            raise
+    near = np.zeros_like(start)
+    for more in np.geomspace(most, ridge, 1 + int(np.ceil(np.log(most / ridge) / np.log(MORE)))):
+        near = _newton(Z, y, weights, known, float(more), near, max_iter)
+    return near
 
 
 def _newton(
@@ -62,7 +94,7 @@ def _newton(
     X, penalty = Z * root, ridge * root**2
     side = 1.0 - 2.0 * y  # −1 where a was preferred: log(1 + exp(side·margin)) loses no digits, unlike log(1 + eᵐ) − ym
     away = start / root
-    margin = known + X @ away
+    margin, size_of_rows = known + X @ away, np.abs(X)
 
     def objective(margin: FloatArray, away: FloatArray) -> float:
         return float(weights @ np.logaddexp(0.0, side * margin) + 0.5 * penalty @ away**2)
@@ -70,11 +102,15 @@ def _newton(
     value = objective(margin, away)
     for _ in range(max_iter):
         miss = expit(side * margin)  # probability of the answer that was not given
-        slope = X.T @ (weights * side * miss) + penalty * away
+        pull = weights * miss
+        slope = X.T @ (side * pull) + penalty * away
         step = newton_direction(X, weights * miss * (1.0 - miss), slope, penalty)
         change = X @ step
-        if _small(step * root, away * root) and _small(change, margin):
+        if np.linalg.norm(step) <= CLOSE * np.linalg.norm(away - step):
             return (away - step) * root
+        rounding = ROUNDING * (size_of_rows.T @ pull + penalty * np.abs(away))
+        if (np.abs(slope) <= rounding).all():  # steps along what rows hardly tell about lead nowhere
+            return away * root
         promised = float(slope @ step)  # positive: −step is a descent direction
         size = 1.0
         while True:
@@ -87,10 +123,6 @@ def _newton(
                 raise ConvergenceError(_failure(slope, "no descent along the Newton direction"))
         away, margin, value = new_away, new_margin, new_value
     raise ConvergenceError(_failure(slope, f"no optimum after {max_iter} Newton steps"))
-
-
-def _small(change: FloatArray, value: FloatArray) -> bool:
-    return bool(np.linalg.norm(change) <= CLOSE * (1.0 + np.linalg.norm(value)))
 
 
 def _failure(slope: FloatArray, what: str) -> str:
@@ -111,12 +143,37 @@ def newton_direction(X: FloatArray, curvature: FloatArray, slope: FloatArray, pe
     hessian = scaled.T @ scaled
     hessian[np.diag_indices(d)] += penalty
     try:
-        direct: FloatArray = cho_solve(cho_factor(hessian, check_finite=False), slope, check_finite=False)
-        return direct
-    except np.linalg.LinAlgError:  # copied features, and hardly any ridge: as far as there are digits
-        values, axes = eigh(hessian, check_finite=False)
-        floor = np.maximum(values, ROUNDING * max(float(values[-1]), np.finfo(float).tiny))
-        return axes @ ((axes.T @ slope) / floor)
+        factor = cho_factor(hessian, check_finite=False)
+        if (np.diagonal(factor[0]) ** 2 > SOLID * np.diagonal(hessian)).all():
+            direct: FloatArray = cho_solve(factor, slope, check_finite=False)
+            return direct
+    except np.linalg.LinAlgError:
+        pass
+    return _by_reflections(scaled, slope, penalty)
+
+
+def _by_reflections(scaled: FloatArray, slope: FloatArray, penalty: FloatArray) -> FloatArray:
+    """The same from a QR factorisation of the rows, without the matrix whose entries would have lost the small ones.
+
+    Large rows come first, so that reflections keep what small ones say; a refinement makes up for solving with the
+    triangle twice.
+    """
+    rows = np.vstack([scaled, np.diag(np.sqrt(penalty))])
+    rows = rows[np.argsort(-np.abs(rows).max(axis=1), kind="stable")]
+    triangle, order = qr(rows, mode="r", pivoting=True, check_finite=False)
+    triangle = triangle[: len(slope)]
+    least = ROUNDING * max(abs(float(triangle[0, 0])), np.finfo(float).tiny)
+    entries = np.einsum("ii->i", triangle)
+    entries[...] = np.where(np.abs(entries) < least, least, entries)  # copied features, and hardly any ridge
+
+    def solved(b: FloatArray) -> FloatArray:
+        half = solve_triangular(triangle, b[order], trans="T", check_finite=False)
+        found = np.empty_like(b)
+        found[order] = solve_triangular(triangle, half, check_finite=False)
+        return found
+
+    step = solved(slope)
+    return step + solved(slope - rows.T @ (rows @ step))
 
 
 def _conjugate_gradients(X: FloatArray, curvature: FloatArray, slope: FloatArray, penalty: FloatArray) -> FloatArray:

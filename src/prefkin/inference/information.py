@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.stats import gamma as gamma_law
 
@@ -26,16 +28,16 @@ def confidence_width(n: float, dim: int, *, ridge: float, kappa: float, failure:
     return float((np.sqrt(ridge * kappa) + noise) / kappa)
 
 
-def ball_radius(mean: float, square: float, level: float) -> float:
-    """Radius that a random vector's length stays below with probability `level`.
+def ball_radius(mean: Any, square: Any, level: float) -> Any:
+    """Radius that a random vector's length stays below with probability `level`; of many vectors, from arrays.
 
     Its squared length has this `mean` and variance 2 · `square`; a Gamma law with both stands in for it. For a centred
     normal vector with covariance C they are tr C and tr C².
 
-    >>> round(ball_radius(1.0, 1.0, 0.95), 3)              # one standard normal number
+    >>> round(float(ball_radius(1.0, 1.0, 0.95)), 3)       # one standard normal number
     1.96
     """
-    return float(np.sqrt(gamma_law.ppf(level, mean**2 / (2.0 * square), scale=2.0 * square / mean)))
+    return np.sqrt(gamma_law.ppf(level, mean**2 / (2.0 * square), scale=2.0 * square / mean))
 
 
 def information_matrix(rows: Rows, *, ridge: float, kappa: float) -> FloatArray:

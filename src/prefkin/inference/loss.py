@@ -18,8 +18,10 @@ from prefkin.data.rows import Rows
 __all__ = ["TOLERANCE", "gradient", "log_loss", "moderated", "unit_root"]
 
 TOLERANCE = 1e-6
-"""An estimate is found when max_j |g_j| r_j ≤ TOLERANCE · max_j |g⁰_j| r_j: g the gradient, g⁰ the one at 0, and
-r_j = `unit_root` what makes both free of the units of feature j."""
+"""An estimate θ is found when a Newton step moves it by no more than this share of its length, both measured by
+‖θ / r‖, where r_j = `unit_root` makes them free of the units of feature j; what is left after that step is smaller
+still. A small gradient would not do: where rows count very differently, or answers are nearly certain and λ is small,
+hardly any gradient may be left far from the optimum."""
 
 
 def log_loss(theta: FloatArray, rows: Rows) -> float:

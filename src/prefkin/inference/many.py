@@ -26,8 +26,13 @@ from prefkin.inference.shared import fit_shared, worth_sharing
 __all__ = ["estimate_users", "fit_sets"]
 
 TILE = 256  # rows per tile: its margins stay in the first cache, its features in the second
-ROUGHLY = 30.0  # times the tolerance: so far float32 goes by itself; then a gradient in float64 and a Newton step
-REFINED = 3e-4  # of that gradient is left by the Newton step, in float32 again
+FACTORED_UP_TO = 48  # features: above, Newton steps are taken without making a matrix
+ROUGHLY = {
+    True: 1e-3,
+    False: 3e-5,
+}  # of the gradient at 0: so far float32 goes; then Newton steps, with a matrix or not
+REFINED = 3e-4  # of a gradient is left by such a Newton step, in float32 again
+REFINEMENTS = 4  # such steps at most
 COMPILING = "prefkin: compiling its inner loops, once after installation (some seconds)"
 LANES = 16  # float32 numbers in a vector of the machine, and in a cache line
 CHUNK_NUMBERS = 2**20  # numbers that are gathered before they are descended, 4 MB
@@ -122,21 +127,49 @@ class _Chunk:
     def fit(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> BoolArray:
         """Estimates into `theta`; whether each one is within the tolerance, by the rows as given."""
         d = theta.shape[1]
-        whole, zero, x, tilt, step = np.zeros((5, self.n_sets, self.wide))
+        whole, zero, x, tilt = np.zeros((4, self.n_sets, self.wide))
         tiles = self.begun, self.width, self.numbers, self.weights
         _kernels.gather(*self.rows, ridge, *tiles, whole, zero, aligned(LANES, self.wide))
-        root = whole[:, :d]
-        limit = TOLERANCE * np.abs((zero[:, :d] - ridge[:, None] * centre) * root).max(axis=1)
+        root, penalty = whole[:, :d], ridge[:, None] * whole**2
+        limit = ROUGHLY[d <= FACTORED_UP_TO] * np.abs((zero[:, :d] - ridge[:, None] * centre) * root).max(axis=1)
         start = np.zeros_like(x, dtype=np.float32)
         start[:, :d], x[:, :d] = theta / root, -centre / root
-        penalty = ridge[:, None] * whole**2
-        self._descend(penalty, ROUGHLY * limit, start, tilt, x, linear=False)
+        self._descend(penalty, limit, start, tilt, x, linear=False)
         theta[:] = centre + root * x[:, :d]
-        tilt[:, :d] = self._exact(ridge, centre, theta) * root
-        self.by_row[2], start[:] = 0.0, 0.0
-        self._descend(penalty, REFINED * np.abs(tilt).max(axis=1), start, tilt, step, linear=True)
-        theta += root * step[:, :d]
-        return np.asarray((np.abs(self._exact(ridge, centre, theta) * root).max(axis=1) <= limit) & np.isfinite(limit))
+        finish = self._by_curvature if d <= FACTORED_UP_TO else self._by_gradients
+        return np.asarray((finish(ridge, centre, theta, root, penalty) <= TOLERANCE) & np.isfinite(limit))
+
+    def _by_curvature(
+        self, ridge: FloatArray, centre: FloatArray, theta: FloatArray, root: FloatArray, penalty: FloatArray
+    ) -> FloatArray:
+        """Newton steps with a matrix for each set: how far the estimates were off before the last one, relatively."""
+        left, room = np.empty(self.n_sets), (np.empty((self.wide, self.wide)), np.empty(self.wide))
+        tiles = self.numbers, self.begun, self.width
+        _kernels.newton_steps(
+            *tiles, penalty, self.by_row, *self.rows, ridge, centre, root, theta, TOLERANCE, *room, left
+        )
+        return left
+
+    def _by_gradients(
+        self, ridge: FloatArray, centre: FloatArray, theta: FloatArray, root: FloatArray, penalty: FloatArray
+    ) -> FloatArray:
+        """Newton steps by conjugate gradients, without a matrix: how long the last ones were, relatively."""
+        d, left = theta.shape[1], np.full(self.n_sets, np.inf)
+        tilt, step = np.zeros((2, self.n_sets, self.wide))
+        start = np.zeros((self.n_sets, self.wide), dtype=np.float32)
+        for _ in range(REFINEMENTS):
+            slope, far = self._exact(ridge, centre, theta)
+            tilt[:, :d] = slope * root
+            self.by_row[2], start[:], step[:] = 0.0, 0.0, 0.0
+            limit = np.where(left <= TOLERANCE, np.inf, REFINED * np.abs(tilt).max(axis=1))
+            self._descend(penalty, limit, start, tilt, step, linear=True)
+            theta += root * step[:, :d]
+            moved, whole = np.linalg.norm(step, axis=1), np.linalg.norm(theta / root, axis=1)
+            left = np.where(left <= TOLERANCE, left, np.divide(moved, whole, out=moved, where=moved > 0.0))
+            left[~(far <= _kernels.FAR)] = np.inf
+            if (left <= TOLERANCE).all():
+                break
+        return left
 
     def _descend(
         self, penalty: FloatArray, limit: FloatArray, start: Any, tilt: FloatArray, x: FloatArray, linear: bool
@@ -146,11 +179,11 @@ class _Chunk:
         passes = np.zeros(self.n_sets, dtype=np.int64)
         _kernels.descend(*tiles, penalty, limit, start, tilt, x, *room, passes, linear)
 
-    def _exact(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> FloatArray:
-        """Gradients in float64, of the rows as given."""
-        slope = ridge[:, None] * (theta - centre)
-        _kernels.add_gradients(*self.rows, theta, slope)
-        return slope
+    def _exact(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradients in float64, of the rows as given; and how far any margin is from what float32 found."""
+        slope, far = ridge[:, None] * (theta - centre), np.empty(self.n_sets)
+        _kernels.add_gradients(*self.rows, self.begun, self.by_row, theta, slope, far)
+        return slope, far
 
 
 def aligned(*shape: int) -> Any:

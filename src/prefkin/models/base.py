@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property, wraps
 from numbers import Real
@@ -189,23 +189,33 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def summary(self) -> Summary:
         """How alike these people are; `print` says it in words."""
         check_is_fitted(self)
-        members = [self.members(u) for u in range(len(self._users))]
-        sizes = [len(some) for some in members]
-        counts = self._users.counts
-        own = [counts[u] / max(float(counts[some].sum()), 1e-300) for u, some in enumerate(members)]
-        n = len(members)
-        structure = "unrelated" if max(sizes) == 1 else "one group" if min(sizes) == n else "neighbourhoods"
+        counts, n = self._users.counts, len(self._users)
+        sizes, from_own = np.empty(n, dtype=np.intp), np.empty(n)
+        distinct = list[int]()
+        for owners, members in self.neighbourhoods():
+            sizes[owners] = len(members)
+            from_own[owners] = counts[owners] / max(float(counts[members].sum()), 1e-300)
+            distinct.append(len(members))
+        structure = "unrelated" if sizes.max() == 1 else "one group" if sizes.min() == n else "neighbourhoods"
         return Summary(
             structure,
             n,
             float(counts.sum()),
             self._users.dim,
-            tuple(sorted({tuple(some): len(some) for some in members if len(some) > 1}.values(), reverse=True)),
-            sum(size == 1 for size in sizes) if n > 1 else 0,
+            tuple(sorted((size for size in distinct if size > 1), reverse=True)),
+            int((sizes == 1).sum()) if n > 1 else 0,
             None,
-            float(1.0 - np.mean(own)),
+            float(1.0 - np.mean(from_own)),
             None,
         )
+
+    def neighbourhoods(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Each neighbourhood there is, once: positions of the users who have it, and of its members."""
+        owners: dict[bytes, list[int]] = {}
+        for user in range(len(self._users)):
+            owners.setdefault(self.members(user).tobytes(), []).append(user)
+        for members, some in owners.items():
+            yield np.array(some), np.frombuffer(members, dtype=np.intp)
 
     def coverage_map(self, user: Hashable, n: int = 5) -> CoverageMap:
         """The `n` directions in which `user`'s preference is known least, in words; `print` shows a small table."""

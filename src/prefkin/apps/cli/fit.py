@@ -38,6 +38,7 @@ WRITTEN = (
 )
 """Everything that a fit may write; of a former fit nothing stays."""
 QUESTIONS_SHOWN = 20
+MEMBERS_NAMED = 20  # of each neighbourhood in summary.json: all of them would take users squared
 PAIRS_CONSIDERED = 2000
 
 
@@ -133,11 +134,17 @@ def print_comparison(result: Comparison) -> None:
 
 
 def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
-    """The fit in plain numbers, one entry per user."""
-    members = [model.neighbours(user).tolist() for user in model.users_.tolist()]
-    found = model.summary()
+    """The fit in plain numbers: neighbourhoods with the names of some members, and an entry for each user."""
+    found, labels = model.summary(), [str(user) for user in model.users_.tolist()]
     gamma = getattr(model, "gamma_", None)
     about = {} if gamma is None else {"gamma": [str(g) for g in gamma], "ridge": float(model.ridge_)}
+    neighbourhoods, place = list[dict[str, Any]](), np.empty(len(labels), dtype=np.intp)
+    for owners, members in model.neighbourhoods():
+        place[owners] = len(neighbourhoods)
+        some = [labels[v] for v in members[:MEMBERS_NAMED]]
+        pooled = float(model.n_comparisons_[members].sum())
+        neighbourhoods.append({"users": len(members), "used_by": len(owners), "comparisons": pooled, "some": some})
+    moved = np.linalg.norm(model.theta_ - model.own_theta_, axis=1)
     return {
         "method": type(model).__name__,
         "structure": found.structure,
@@ -147,30 +154,26 @@ def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
         "feature_names": model.feature_names_,
         "comparisons": found.n_comparisons,
         "group_sizes": found.sizes,
-        "alone": sum(len(m) == 1 for m in members),
+        "alone": int(sum(each["used_by"] for each in neighbourhoods if each["users"] == 1)),
         "uncertain": found.uncertain,
         "from_others": found.from_others,
         "log_evidence_of_groups": found.evidence if found.evidence is None or np.isfinite(found.evidence) else None,
+        "neighbourhoods": neighbourhoods,
         "per_user": [
             {
-                "user": str(user),
+                "user": label,
                 "comparisons": float(model.n_comparisons_[u]),
-                "pooled_comparisons": float(model.n_comparisons_[model.members(u)].sum()),
-                "neighbours": [str(v) for v in members[u] if v != user],
+                "neighbourhood": int(place[u]),
                 "radius": float(model.radius_[u]),
-                "moved": float(np.linalg.norm(model.theta_[u] - model.own_theta_[u])),
+                "moved": float(moved[u]),
             }
-            for u, user in enumerate(model.users_.tolist())
+            for u, label in enumerate(labels)
         ],
     }
 
 
 def print_summary(model: OffC2PL | PrefKin, facts: dict[str, Any]) -> None:
     """Who shares with whom, who gained most, who stands alone, what to do."""
-    people = facts["per_user"]
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for person in people:
-        groups.setdefault(tuple(sorted([person["user"], *person["neighbours"]])), []).append(person)
     first, *rest = str(model.summary()).splitlines()
     out.print(first, style="bold")
     for line in rest:
@@ -178,18 +181,20 @@ def print_summary(model: OffC2PL | PrefKin, facts: dict[str, Any]) -> None:
     if facts["structure"] == "unrelated" or getattr(model, "structure_", "groups") != "groups":
         return
     grid = table("neighbourhood", "used by", "comparisons", "own", "moved", title="\nlargest neighbourhoods")
-    for names, owners in sorted(groups.items(), key=lambda entry: -len(entry[0]))[:8]:
-        if len(names) > 1:
-            shown = ", ".join(names[:6]) + (f", ... ({len(names)})" if len(names) > 6 else "")
+    sizes, people = [each["users"] for each in facts["neighbourhoods"]], facts["per_user"]
+    for k in sorted(range(len(sizes)), key=lambda k: -sizes[k])[:8]:
+        if sizes[k] > 1:
+            names, each = facts["neighbourhoods"][k]["some"][:6], facts["neighbourhoods"][k]
+            owners = [person for person in people if person["neighbourhood"] == k]
             grid.add_row(
-                shown,
-                str(len(owners)),
-                f"{owners[0]['pooled_comparisons']:,.0f}",
+                ", ".join(names) + (f", ... ({sizes[k]})" if sizes[k] > len(names) else ""),
+                str(each["used_by"]),
+                f"{each['comparisons']:,.0f}",
                 f"{np.median([p['comparisons'] for p in owners]):,.0f}",
                 f"{np.median([p['moved'] for p in owners]):.2g}",
             )
     out.print(grid)
-    alone = [person["user"] for person in people if not person["neighbours"]]
+    alone = [person["user"] for person in people if sizes[person["neighbourhood"]] == 1]
     if alone:
         out.print(f"\nalone: {', '.join(alone[:12])}{', ...' if len(alone) > 12 else ''}")
     out.print("why two users are joined or not: prefkin.load(DIR).explain(user, other)")

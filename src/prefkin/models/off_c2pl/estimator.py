@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -202,6 +202,14 @@ class OffC2PL(PreferenceModel):
     def members(self, position: int) -> IntArray:
         """V(u), as positions in `users_`."""
         return self.graph_.neighbours(position)
+
+    def neighbourhoods(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Each neighbourhood there is, once: positions of the users who have it, and of its members."""
+        with threads(self.n_jobs):
+            first, which = self.graph_.distinct
+        owners = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
+        for user, some in zip(first.tolist(), owners, strict=True):
+            yield some, some if self.graph_.census.degree[user] == 1 else self.members(user)
 
     def _prior(self) -> tuple[float, float]:
         return self.ridge_, self.kappa

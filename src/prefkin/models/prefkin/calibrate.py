@@ -72,6 +72,15 @@ class Fitted:
         off = self.mixture.mean[user] - believed.mean[user]
         return self.metric.covariance(believed.person(user).covariance() + np.outer(off, off))
 
+    def covariances(self, users: slice) -> FloatArray:
+        """`covariance` of users at consecutive positions, (n, d, d)."""
+        if self.metric.dim > STACKED_UP_TO:
+            return np.array([self.covariance(user) for user in range(*users.indices(len(self.mixture)))])
+        believed = self.mixture if self.wide is None else self.wide
+        off = self.mixture.mean[users] - believed.mean[users]
+        C, root = covariances(believed, users) + off[:, :, None] * off[:, None, :], self.metric.root
+        return C * np.outer(root, root) if root.ndim == 1 else np.matmul(np.matmul(root, C), root.T)
+
     def margins(self, Z: FloatArray, owner: IntArray) -> FloatArray:
         """Moderated margins of rows of some users, drawn towards 0 by doubt, so that probabilities are honest."""
         X, d = self.metric.rows(Z), self.metric.dim

@@ -7,7 +7,7 @@ everybody alike, or nobody related. All else follows from the posterior: estimat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
@@ -58,7 +58,7 @@ from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups, settle
 from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
-from prefkin.models.prefkin.mixture import Crowd, Mixture, Prior, finished, solved
+from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, Prior, finished, pieces, solved
 from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST, largest_crowd
@@ -258,6 +258,15 @@ class PrefKin(PreferenceModel):
         same[position] = True
         return np.flatnonzero(same)
 
+    def neighbourhoods(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Everybody in their likeliest group, and those likeliest alone one by one, as users and members."""
+        place, last = np.argmax(self.membership_, axis=1), self.membership_.shape[1] - 1
+        for group in range(last):
+            if len(some := np.flatnonzero(place == group)):
+                yield some, some
+        for user in np.flatnonzero(place == last):
+            yield np.array([user]), np.array([user])
+
     def _togetherness(self, position: int) -> FloatArray:
         """Probability of sharing a group with each user."""
         share = self._fitted.mixture.share
@@ -321,11 +330,15 @@ class PrefKin(PreferenceModel):
 
     @cached_property
     def _radii(self) -> FloatArray:
-        def radius(user: int) -> float:
-            return _ball(self._fitted.covariance(user), self.level)
+        mean, square = np.empty((2, len(self._users)))
+
+        def some(users: slice) -> None:
+            C = self._fitted.covariances(users)
+            mean[users], square[users] = np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)
 
         with threads(self.n_jobs):
-            return np.array(for_each(radius, range(len(self._users)), label="radii"))
+            for_each(some, list(pieces(len(self._users), self._users.dim**2, IN_CACHE)), label="radii")
+        return TRUST.caution * ball_radius(mean, square, self.level)
 
     @cached_property
     def own_theta_(self) -> FloatArray:  # type: ignore[override]
@@ -659,7 +672,7 @@ def _search(fit: Fit, company: UserRows | None, like: _Search | None = None) -> 
 
 def _ball(C: FloatArray, level: float) -> float:
     """Radius of the ball around the mean that holds a normal vector with covariance C with probability `level`."""
-    return TRUST.caution * ball_radius(float(np.trace(C)), float((C * C).sum()), level)
+    return TRUST.caution * float(ball_radius(np.trace(C), (C * C).sum(), level))
 
 
 def _refuse_nothing(rows: UserRows) -> None:

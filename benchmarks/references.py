@@ -1,0 +1,68 @@
+"""Are estimates what they should be? Own estimates and posteriors beside references that share no code with them.
+
+    python benchmarks/references.py estimates --people 2000 --seed 0
+
+prints for each kind of person, ridge and number of features how far own estimates are from Newton's method in double
+precision: as a share of their length with each feature in its own unit, where the data determine it, and in
+probabilities.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.oracles.newton import ridge_logistic
+from tests.oracles.odd_people import KINDS, determined, deviations, drawn
+
+from prefkin.data.rows import Rows, UserRows
+from prefkin.inference.many import estimate_users
+
+RIDGES, FEATURES = (10.0, 1.0, 1e-3, 1e-6, 1e-9), (1, 3, 10, 30, 60)
+
+
+def estimates(people, seed):
+    """A line for each kind of person and ridge; the worst of all at the end."""
+    each, worst, count, began = (
+        max(people // (len(KINDS) * len(RIDGES) * len(FEATURES)), 1),
+        np.zeros(2),
+        0,
+        time.time(),
+    )
+    for kind in KINDS:
+        for ridge in RIDGES:
+            seen = []
+            for d in FEATURES:
+                rng = np.random.default_rng([seed, KINDS.index(kind), RIDGES.index(ridge), d])
+                drawn_people = [drawn(rng, kind, d, int(rng.integers(1, 4 * d + 2))) for _ in range(each)]
+                rows = Rows(*(np.concatenate(part) for part in zip(*drawn_people, strict=True)))
+                starts = np.concatenate([[0], np.cumsum([len(y) for _, y, _ in drawn_people])])
+                found = estimate_users(UserRows(rows, starts, np.arange(each)), ridge=ridge)
+                for theta, (Z, y, weights) in zip(found, drawn_people, strict=True):
+                    wanted = ridge_logistic(Z, y, ridge, weights)
+                    off, chances = deviations(theta, wanted, Z, weights)
+                    seen.append((off if determined(wanted, Z, weights, ridge) else 0.0, chances))
+            far = np.max(seen, axis=0)
+            worst, count = np.maximum(worst, far), count + len(seen)
+            print(f"{kind:14} ridge {ridge:<6g} {len(seen)} people: off by {far[0]:.1e}, probabilities {far[1]:.1e}")
+    print(
+        f"{count} people, seed {seed}: off by {worst[0]:.1e} of their length at most, probabilities by {worst[1]:.1e}; "
+        f"{time.time() - began:.0f} s"
+    )
+
+
+def main():
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["estimates"])
+    parser.add_argument("--people", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    estimates(given.people, given.seed)
+
+
+if __name__ == "__main__":
+    main()
