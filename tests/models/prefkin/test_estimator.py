@@ -29,7 +29,8 @@ def model(grouped):
     return PrefKin(metric="isotropic").fit(grouped.data)
 
 
-@pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")  # iris is separable
+@pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")  # iris is separable,
+@pytest.mark.filterwarnings("ignore::prefkin.errors.AnswerWarning")  # and answers are of any two kinds
 def test_scikit_learns_own_checks_pass():
     results = check_estimator(PrefKin(), on_skip=None, on_fail="raise")
     assert sum(result["status"] == "passed" for result in results) > 50
