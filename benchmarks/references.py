@@ -5,6 +5,11 @@
 prints for each kind of person, ridge and number of features how far own estimates are from Newton's method in double
 precision: as a share of their length with each feature in its own unit, where the data determine it, and in
 probabilities.
+
+    python benchmarks/references.py posteriors --people 200 --seed 0
+
+prints for small problems of each kind how far PrefKin's posterior by degrees is from importance sampling under the same
+prior: means in posterior standard deviations and in standard errors of the sampling, variances as ratios, and evidence.
 """
 
 import argparse
@@ -17,9 +22,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.oracles.newton import ridge_logistic
 from tests.oracles.odd_people import KINDS, determined, deviations, drawn
+from tests.oracles.sampled import by_importance, small_problem
 
 from prefkin.data.rows import Rows, UserRows
 from prefkin.inference.many import estimate_users
+from prefkin.inference.quadratics import Signed
+from prefkin.models.prefkin.degrees import fit_degrees
 
 RIDGES, FEATURES = (10.0, 1.0, 1e-3, 1e-6, 1e-9), (1, 3, 10, 30, 60)
 
@@ -54,14 +62,40 @@ def estimates(people, seed):
     )
 
 
+def posteriors(problems, seed):
+    """A line for each kind of problem."""
+    began = time.time()
+    for number, kind in enumerate(("plain", "repeats", "certain", "weights")):
+        rng, seen = np.random.default_rng([seed, number]), []
+        for _ in range(max(problems // 4, 1)):
+            people = small_problem(rng, kind)
+            starts = np.concatenate([[0], np.cumsum([len(weights) for _, weights in people])])
+            fit = fit_degrees(Signed(*(np.concatenate(part) for part in zip(*people, strict=True)), starts))
+            exact = by_importance(people, fit.prior.within, fit.prior.top, rng)
+            if exact.effective < 500:  # sampling knows too little
+                continue
+            spread = np.sqrt(np.einsum("uii->ui", exact.covariance))
+            ratio = np.array([np.diag(fit.person(u).covariance()) for u in range(len(people))]) / spread**2
+            off = np.abs(fit.mean - exact.mean)
+            within = (off <= 3.0 * exact.error).all()
+            seen.append(((off / spread).max(), within, ratio.min(), ratio.max(), fit.evidence))
+        bias, within, least, most, evidence = np.array(seen, dtype=float).T
+        print(
+            f"{kind:8} {len(seen)} problems: means off by {np.median(bias):.3f} sd (median), "
+            f"{np.quantile(bias, 0.95):.2f} (95 %), {bias.max():.2f} (worst), {within.mean():.0%} within its error; "
+            f"variances {least.min():.2f} to {most.max():.2f} times; log evidence up to {evidence.max():.1f}"
+        )
+    print(f"seed {seed}, {time.time() - began:.0f} s")
+
+
 def main():
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["estimates"])
+    parser.add_argument("what", choices=["estimates", "posteriors"])
     parser.add_argument("--people", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    estimates(given.people, given.seed)
+    (estimates if given.what == "estimates" else posteriors)(given.people, given.seed)
 
 
 if __name__ == "__main__":

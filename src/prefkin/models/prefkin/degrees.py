@@ -28,6 +28,7 @@ BELIEVED = 0.4  # change of log τ² that sites matched to a strength may still 
 APART, FARTHEST = 4.0, 4  # factor between variances tried, and how many of them to either side
 LEAST_PACE = 0.25  # share of the way that sites move at least
 SETTLED = 0.003  # change of log scales at which the fit is taken as found
+AGREEING = 10  # rounds at most of matching sites, half of the way, to scales that are means
 NEAR_ENOUGH = 0.05  # and at which scales wait for better sites
 
 
@@ -70,7 +71,7 @@ def fit_degrees(data: Signed, rounds: int = 16, start: Prior | None = None, site
             mean, size, growth, drift = stretch * mean, size + leap, 0.0, 0.0 * drift
         sites = fit.refined(data, stretch, pace)
     evidence = float(set_evidence(fit.centres.sums, fit.prior.m0, top)[0]) + partition_prior(np.array([len(data)]))
-    return _with_averaged_scales(fit, scaling, evidence, effort.values)
+    return _with_averaged_scales(data, fit, scaling, evidence, effort.values)
 
 
 def _first_scales(data: Signed) -> Prior:
@@ -128,8 +129,11 @@ def _scaled(
     return solved(users, sites, everybody, prior, terms=terms, centres=centres), scaling
 
 
-def _with_averaged_scales(fit: Mixture, scaling: Scaling, evidence: float, most: int) -> Mixture:
-    """Scales that few parameters speak about as means: the likeliest may be 0 only because answers tell little."""
+def _with_averaged_scales(data: Signed, fit: Mixture, scaling: Scaling, evidence: float, most: int) -> Mixture:
+    """Scales that few parameters speak about as means: the likeliest may be 0 only because answers tell little.
+
+    Sites are then matched to those scales: with the ones before, posteriors were off by half a standard deviation.
+    """
     users, everybody, nothing = fit.users, fit.share, fit.prior.m0
     tau, top, sums = fit.prior.within, fit.prior.top, fit.centres.sums
     if scaling.determined < TRUST.determined:
@@ -141,7 +145,14 @@ def _with_averaged_scales(fit: Mixture, scaling: Scaling, evidence: float, most:
         top = averaged(lambda t: float(set_evidence(sums, nothing, t)[0]), around, len(around))
     if (tau, top) == (fit.prior.within, fit.prior.top):
         return replace(fit, evidence=evidence)
-    return solved(users, fit.sites, everybody, _around_nothing(users.dim, tau, top), evidence)
+    prior, sites = _around_nothing(users.dim, tau, top), fit.sites
+    fit = solved(users, sites, everybody, prior, evidence)
+    for _ in range(AGREEING):
+        before, sites = fit.mean, fit.refined(data, step=0.5)
+        fit = solved(expand(data, sites), sites, everybody, prior, evidence)
+        if np.linalg.norm(fit.mean - before) < SETTLED * np.linalg.norm(fit.mean):
+            break
+    return fit
 
 
 def averaged(score: Callable[[float], float], tried: FloatArray, most: int) -> float:
