@@ -389,7 +389,8 @@ def _migrate(connection: sa.Connection, name: str) -> None:
     for version in range(found, SCHEMA):
         for statement in MIGRATIONS[version]:
             connection.exec_driver_sql(statement)
-    connection.execute(about.update().where(about.c.key == "schema").values(value=str(SCHEMA)))
+    if found < SCHEMA:
+        connection.execute(about.update().where(about.c.key == "schema").values(value=str(SCHEMA)))
 
 
 def _safe_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:

@@ -1,0 +1,131 @@
+"""One person's session: which pair to ask about next, and how many more there will be.
+
+Every question is chosen among a pool of contexts, all of them or so many that a question is chosen in milliseconds:
+which ones differs from person to person. A conversation is never changed after its next pair is known; what comes
+after an answer is a copy, so that both possible answers can be prepared while the person reads.
+"""
+
+from __future__ import annotations
+
+from copy import copy, deepcopy
+from typing import NamedTuple
+
+import numpy as np
+
+from prefkin.apps.annotate.history import Answer, Asked
+from prefkin.apps.annotate.items import Items
+from prefkin.apps.annotate.knowledge import Knowledge
+from prefkin.apps.annotate.store import Person
+from prefkin.data.arrays import IntArray
+from prefkin.data.candidates import Candidates
+from prefkin.decide.rules.pairs import Question
+from prefkin.errors import SessionError
+
+__all__ = ["Conversation", "Outlook", "Pair"]
+
+POOL_WORK = 4_000_000  # multiplications to score a pool: some milliseconds
+SMALLEST_POOL = 150  # contexts
+DRAWS = 200  # preferences by which the stopping rule judges
+PLAYED = 15  # questions that a forecast plays through before it extrapolates
+FURTHEST = 500  # no forecast is good enough to say more
+
+Pair = tuple[int, int, int]  # context and two actions, positions in the items
+
+
+class Outlook(NamedTuple):
+    """How much longer it will take."""
+
+    enough: bool  # says the stopping rule
+    about: int  # so many more answers, counted from
+    closed: int  # so many that were answered or skipped
+
+
+class Conversation:
+    """A session over a pool of the items, with everything a person has answered."""
+
+    def __init__(
+        self, knowledge: Knowledge, items: Items, person: Person, closed: list[Answer], wider: int = 1
+    ) -> None:
+        self.knowledge, self.items, self.person, self.wider = knowledge, items, person, wider
+        self.closed = list(closed)
+        self.seen: set[Pair] = set()
+        self.pool = _pool(items.candidates, person.id, wider, {answer.question.context for answer in closed})
+        self.place = {context: i for i, context in enumerate(self.pool.tolist())}
+        candidates = items.candidates
+        if len(self.pool) < len(candidates):
+            candidates = Candidates([candidates.of(x) for x in self.pool], candidates.weights[self.pool])
+        self.session = knowledge.session(person.name, candidates, np.random.default_rng(person.id))
+        answers = [answer for answer in closed if answer.choice != "skip"]
+        new = iter(knowledge.unheard(person.name, items, answers))
+        for answer in closed:
+            heard = answer.choice != "skip" and next(new)
+            self._close(answer.question, answer.choice if heard else "skip")
+        self.pair = self._next()
+
+    @classmethod
+    def begin(cls, knowledge: Knowledge, items: Items, person: Person, closed: list[Answer]) -> Conversation:
+        """From what was answered up to now, with a pool that is wide enough."""
+        talk = cls(knowledge, items, person, closed)
+        while talk.pair is None and len(talk.pool) < len(items.candidates):
+            talk = cls(knowledge, items, person, closed, 2 * talk.wider)
+        return talk
+
+    def after(self, asked: Asked, choice: str) -> Conversation:
+        """What comes after this answer (or "skip"); this conversation stays as it is."""
+        later = copy(self)
+        shared = self.session.candidates, self.session.listener.start
+        later.session = deepcopy(self.session, {id(one): one for one in shared})
+        later.seen, later.closed = set(self.seen), [*self.closed, Answer(asked, choice, None, 0.0)]
+        later._close(asked, choice)
+        later.pair = later._next()
+        if later.pair is None and len(self.pool) < len(self.items.candidates):
+            return self.begin(self.knowledge, self.items, self.person, later.closed)
+        return later
+
+    def _close(self, asked: Asked, choice: str) -> None:
+        """Hear an answer; a pair that is asked again tells how sure a person is, and is not learnt from twice."""
+        if asked.pair in self.seen:
+            return
+        self.seen.add(asked.pair)
+        question = Question(self.place[asked.context], asked.left, asked.right)
+        if choice == "skip":
+            self.session.skip(question)
+        else:
+            self.session.tell(question, choice == "left")
+
+    def _next(self) -> Pair | None:
+        try:
+            question = self.session.ask()
+        except SessionError:  # every pair has been asked
+            return None
+        return int(self.pool[question.context]), question.first, question.second
+
+    def doubt(self) -> float:
+        """The radius of what is believed, as a share of what it was before the first answer."""
+        return self.session.belief.radius / max(self.session.listener.start.radius, 1e-300)
+
+    def outlook(self, tolerance: float) -> Outlook:
+        """Is it enough, and if not, about how many more answers are?
+
+        What the best actions of today lose falls with the square of the radius of what is believed, nearly.
+        """
+        found, closed = self.session.enough(tolerance, draws=DRAWS), len(self.closed)
+        if found or self.pair is None:
+            return Outlook(bool(found), 0, closed)
+        share = float(np.clip(np.sqrt(tolerance / found.regret), 0.05, 0.95))
+        more = self.session.forecast(share, cap=PLAYED).answers
+        return Outlook(False, int(min(max(more, 1), FURTHEST)), closed)
+
+
+def _pool(candidates: Candidates, seed: int, wider: int, needed: set[int]) -> IntArray:
+    """The contexts that one person is asked about: some, another selection for everybody, and all where these are few.
+
+    >>> len(_pool(Candidates(np.ones((1000, 2, 768))), 1, 1, {3})) in (150, 151)
+    True
+    """
+    work = len(candidates.features) / len(candidates) * candidates.dim**2
+    size = wider * max(SMALLEST_POOL, int(POOL_WORK / work))
+    if size >= len(candidates):
+        return np.arange(len(candidates))
+    drawn = np.random.default_rng(seed).permutation(len(candidates))[:size]
+    return np.union1d(drawn, np.fromiter(needed, dtype=np.intp))
