@@ -1,14 +1,28 @@
 import contextlib
+import json
 import os
+import random
 import shutil
+import socket
 import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 from prefkin import Candidates, PrefKin
+from prefkin.apps.annotate.app import make_app
+from prefkin.apps.annotate.engine import Engine
 from prefkin.apps.annotate.items import Items
+from prefkin.apps.annotate.knowledge import Knowledge
+from prefkin.apps.annotate.learning import Learner
+from prefkin.apps.annotate.project import Project
+from prefkin.apps.annotate.server import make_links
 from prefkin.apps.annotate.store import Store
 from prefkin.data.synthetic import demo_population
 
@@ -36,6 +50,95 @@ def store(items, tmp_path):
     store = Store.create(str(tmp_path / "answers.db"), items)
     yield store
     store.close()
+
+
+class World:
+    """A project with a client for it, and its links."""
+
+    def __init__(self, store, items, **settings):
+        knowledge = Knowledge(None)
+        self.engine = Engine(store, items, knowledge, rng=random.Random(0))
+        self.project = Project(self.engine, Learner(self.engine, knowledge, 10**9), **settings)
+        self.client = TestClient(make_app(self.project), base_url="http://127.0.0.1:8000", follow_redirects=False)
+        self.links = make_links(store, "http://127.0.0.1:8000", ["Ada", "Ben"], True, None)
+        self.store = store
+
+    def token(self, who):
+        link = {"open": self.links.open, "organiser": self.links.organiser}.get(who) or self.links.people[who]
+        return link.rpartition("/")[2]
+
+    def call(self, method, path, who=None, **more):
+        headers = more.pop("headers", {})
+        if who is not None:
+            headers["Authorization"] = f"Bearer {self.token(who)}"
+        return self.client.request(method, path, headers=headers, **more)
+
+    def stop(self):
+        self.project.learner.stop()
+        self.engine.stop()
+
+
+@pytest.fixture
+def world(store, items):
+    world = World(store, items)
+    yield world
+    world.stop()
+
+
+class Server:
+    """`prefkin annotate` as a process of its own, with its links."""
+
+    def __init__(self, folder, *args):
+        self.folder, self.args = folder, [str(arg) for arg in args]
+        if "--links" not in self.args:
+            self.args += ["--links", str(Path(tempfile.mkdtemp()) / "links.json")]
+        self.file = Path(self.args[self.args.index("--links") + 1])
+        if "--port" not in self.args:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.args += ["--port", str(free.getsockname()[1])]
+        self.url = f"http://127.0.0.1:{self.args[self.args.index('--port') + 1]}"
+        self.log = Path(tempfile.mkdtemp()) / "log.txt"
+
+    def start(self):
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "prefkin", "annotate", *self.args], cwd=self.folder, stdout=log, stderr=log
+            )
+        until = time.monotonic() + 60
+        while True:
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < until, self.said()
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{self.url}/static/icon.svg", timeout=5).read()
+                break
+            time.sleep(0.05)
+        self.links = json.loads(self.file.read_text())
+        return self
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def said(self):
+        return self.log.read_text()
+
+    def call(self, method, path, token, body=None):
+        """JSON over HTTP; `token` may be a link."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {token.rpartition('/')[2]}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.loads(response.read())
+
+    __enter__ = start
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill()
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------------------------------

@@ -1,50 +1,9 @@
 """The JSON that programs speak, and who may say what."""
 
 import json
-import random
 
 import pytest
-from fastapi.testclient import TestClient
-
-from prefkin.apps.annotate.app import make_app
-from prefkin.apps.annotate.engine import Engine
-from prefkin.apps.annotate.knowledge import Knowledge
-from prefkin.apps.annotate.learning import Learner
-from prefkin.apps.annotate.project import Project
-from prefkin.apps.annotate.server import make_links
-
-
-class World:
-    """A project with a client for it, and its links."""
-
-    def __init__(self, store, items, **settings):
-        knowledge = Knowledge(None)
-        self.engine = Engine(store, items, knowledge, rng=random.Random(0))
-        self.project = Project(self.engine, Learner(self.engine, knowledge, 10**9), **settings)
-        self.client = TestClient(make_app(self.project), base_url="http://127.0.0.1:8000", follow_redirects=False)
-        self.links = make_links(store, "http://127.0.0.1:8000", ["Ada", "Ben"], True, None)
-        self.store = store
-
-    def token(self, who):
-        link = {"open": self.links.open, "organiser": self.links.organiser}.get(who) or self.links.people[who]
-        return link.rpartition("/")[2]
-
-    def call(self, method, path, who=None, **more):
-        headers = more.pop("headers", {})
-        if who is not None:
-            headers["Authorization"] = f"Bearer {self.token(who)}"
-        return self.client.request(method, path, headers=headers, **more)
-
-    def stop(self):
-        self.project.learner.stop()
-        self.engine.stop()
-
-
-@pytest.fixture
-def world(store, items):
-    world = World(store, items)
-    yield world
-    world.stop()
+from sqlalchemy.exc import OperationalError
 
 
 def test_a_conversation(world, items):
@@ -87,7 +46,9 @@ def test_joining(world):
         "somebody here is called 'Zoe' already; choose another name",
     )
     key = "k" * 32
-    tokens = {world.call("POST", "/api/join", "open", json={"name": "Bo", "key": key}).json()["token"] for _ in range(3)}
+    tokens = {
+        world.call("POST", "/api/join", "open", json={"name": "Bo", "key": key}).json()["token"] for _ in range(3)
+    }
     assert len(tokens) == 1
     assert [person.name for person in world.store.people()] == ["Ada", "Ben", "Zoe", "Bo"]
 
@@ -153,7 +114,6 @@ def test_the_description_names_every_call(world):
 
 def test_a_store_that_cannot_be_reached_is_said_and_nothing_is_lost(world, monkeypatch):
     question = world.call("GET", "/api/question", "Ada").json()
-    from sqlalchemy.exc import OperationalError
 
     def down(*_):
         raise OperationalError("", {}, Exception("the database is gone"))

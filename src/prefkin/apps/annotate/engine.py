@@ -132,8 +132,7 @@ class Engine:
                 again = last._replace(id=secrets.token_hex(8))
                 undone = Event(person.id, history.number + 1, now, "undone", last.id)
                 if self._append(live, [undone, self._asked(person, history.number + 2, again, now)]):
-                    live.conversation, live.outlook = None, None
-                    live.prepared.clear()
+                    live.conversation, live.prepared = None, {}
                     self._look_ahead(live)
             self._ask(live)
             return self._state(live)

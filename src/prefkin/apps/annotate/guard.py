@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -81,7 +82,7 @@ class Guard:
             message = await receive()
             taken += len(message.get("body", b""))
             if taken > LARGEST_BODY:
-                raise _TooLarge
+                raise HTTPException(413, f"at most {LARGEST_BODY} bytes")
             return message
 
         async def answer(message: Message) -> None:
@@ -101,14 +102,7 @@ class Guard:
         elif scope["method"] not in ("GET", "HEAD") and not _from_here(headers):
             await _refusal(403, "this request comes from another site")(scope, receive, answer)
         else:
-            try:
-                await self.app(scope, limited, answer)
-            except _TooLarge:
-                await _refusal(413, f"at most {LARGEST_BODY} bytes")(scope, receive, answer)
-
-
-class _TooLarge(Exception):
-    pass
+            await self.app(scope, limited, answer)
 
 
 def _refusal(status: int, detail: str) -> JSONResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from prefkin.data.formats import label_column, read_columns
 from prefkin.data.tables import read_candidates
 from prefkin.errors import InvalidTable
 
-__all__ = ["Items", "read_items"]
+__all__ = ["Items", "read_items", "read_texts"]
 
 TEXTS = ("context", "action", "text", "image", "prompt")
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif")
@@ -72,7 +72,7 @@ def read_items(
     path: Path, features: Sequence[str] | None = None, encoder: Encoder | None = None, images: Path | None = None
 ) -> Items:
     """Items from a file: columns context, action, a text or image, maybe a prompt; and features, or an `encoder`."""
-    columns = read_columns(path, TEXTS) if path.suffix.lower() != ".npz" else {}
+    columns = read_texts(path, TEXTS)
     if not ("text" in columns or "image" in columns):
         raise InvalidTable(f"{path}: the items lack a column text (Markdown) or image (a file name); people need one")
     for name in ("context", "action"):
@@ -105,6 +105,14 @@ def read_items(
         tuple(images_of[row] for row in order),
         tuple(prompt_of[str(context)] for context in candidates.contexts),
     )
+
+
+def read_texts(path: Path, names: Sequence[str]) -> Mapping[str, Any]:
+    """The columns of a file, those of these names as text."""
+    try:
+        return read_columns(path, names)
+    except InvalidTable as error:
+        raise InvalidTable(f"{path}: {error}") from None
 
 
 def _text(value: Any) -> str:

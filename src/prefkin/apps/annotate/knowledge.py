@@ -40,7 +40,7 @@ class Knowledge:
             return ActiveSession.from_belief(_anything(candidates), candidates, user=name, rng=rng)
         if name in self.labels:
             return self.model.session(self.labels[name], candidates, random_state=rng)
-        return self.model.session(None, candidates, random_state=rng, label=name)  # type: ignore[call-arg]
+        return self.model.session(None, candidates, random_state=rng, label=name)
 
     def unheard(self, name: str, items: Items, answers: Iterable[Answer]) -> list[bool]:
         """Of somebody's answers, which are new to the model? It may have been fitted on some of them."""

@@ -15,7 +15,7 @@ from prefkin.apps.cli.console import err, listed, out, working
 from prefkin.apps.cli.interrupts import INTERRUPTED, Stopped
 from prefkin.data.checks import is_missing
 from prefkin.data.embedding import sentence_embedder
-from prefkin.data.formats import label_column, read_columns
+from prefkin.data.formats import label_column
 from prefkin.errors import InvalidParameter, InvalidTable
 from prefkin.models.files import load
 from prefkin.models.prefkin.estimator import PrefKin
@@ -82,14 +82,14 @@ def annotate(
         if results:
             kept.set(results=True)
         base = url.rstrip("/") if url else f"http://{_in_url(host)}:{where.getsockname()[1]}"
+        knowledge = Knowledge(known)
+        engine = Engine(kept, shown, knowledge, repeat=repeat, tolerance=tolerance)
         made = server.make_links(kept, base, names, anybody or not names, links)
         if links is not None:
             made.save(links)
         if not server.is_local(host):
             err.print(EVERYWHERE.format(host=host))
         _say(made, store, demo)
-        knowledge = Knowledge(known)
-        engine = Engine(kept, shown, knowledge, repeat=repeat, tolerance=tolerance)
         learner = Learner(engine, knowledge, learn_every)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
         with suppress(KeyboardInterrupt):
@@ -118,9 +118,11 @@ def _items(path: Path | None, features: str | None, encoder: str | None, images:
 
 def _people(path: Path | None) -> list[str]:
     """The names in a file, each once."""
+    from prefkin.apps.annotate.items import read_texts
+
     if path is None:
         return []
-    columns = read_columns(path, ("user",))
+    columns = read_texts(path, ("user",))
     if "user" not in columns:
         raise InvalidTable(f"{path}: people need a column user; it has: {', '.join(list(columns)[:12])}")
     names = []

@@ -58,7 +58,7 @@
     event.preventDefault();
     if (kept()) return again(); // one at a time, in order
     const fields = Object.fromEntries(new FormData(event.target, event.submitter));
-    send(new URL(event.target.action).pathname, fields);
+    send(new URL(event.submitter?.formAction ?? event.target.action).pathname, fields);
   });
 
   const press = (selector) => main.querySelector(selector)?.click();
@@ -66,7 +66,7 @@
   const keys = {
     1: () => press("button[value=left]"), ArrowLeft: () => press("button[value=left]"),
     2: () => press("button[value=right]"), ArrowRight: () => press("button[value=right]"),
-    s: () => press("button[value=skip]"), u: () => press("#undo button"),
+    s: () => press("button[value=skip]"), u: () => press("#undo"),
     g: () => toggle("guidelines"), "?": () => toggle("help"),
   };
   document.addEventListener("keydown", (event) => {
