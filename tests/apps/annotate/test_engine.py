@@ -164,7 +164,7 @@ def test_when_all_pairs_were_asked_it_says_so(tmp_path):
 
 def test_a_pool_that_is_used_up_is_widened(tmp_path, monkeypatch):
     monkeypatch.setattr("prefkin.apps.annotate.conversation.SMALLEST_POOL", 3)
-    monkeypatch.setattr("prefkin.apps.annotate.conversation.POOL_WORK", 1)
+    monkeypatch.setattr("prefkin.apps.annotate.conversation.POOL_NUMBERS", 1)
     items = make_items(n=20, actions=2)
     store = Store.create(str(tmp_path / "few.db"), items)
     engine, zoe = Engine(store, items, Knowledge(None)), store.join("Zoe")

@@ -1,13 +1,15 @@
 """One person's session: which pair to ask about next, and how many more there will be.
 
-Every question is chosen among a pool of contexts, all of them or so many that a question is chosen in milliseconds:
-which ones differs from person to person. A conversation is never changed after its next pair is known; what comes
+Every question is chosen among a pool of contexts, all of them or so many that a question is chosen in milliseconds.
+There are a few such pools, so that people see different parts of the items and still share what is computed once for a
+pool. A conversation is never changed after its next pair is known; what comes
 after an answer is a copy, so that both possible answers can be prepared while the person reads.
 """
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
+from copy import copy
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +25,9 @@ from prefkin.errors import SessionError
 
 __all__ = ["Conversation", "Outlook", "Pair"]
 
-POOL_WORK = 4_000_000  # multiplications to score a pool: some milliseconds
+POOL_NUMBERS = 150_000  # pairs × features of a pool: its pairs are scored in a millisecond
 SMALLEST_POOL = 150  # contexts
+POOLS = 8
 DRAWS = 200  # preferences by which the stopping rule judges
 PLAYED = 15  # questions that a forecast plays through before it extrapolates
 FURTHEST = 500  # no forecast is good enough to say more
@@ -49,11 +52,10 @@ class Conversation:
         self.knowledge, self.items, self.person, self.wider = knowledge, items, person, wider
         self.closed = list(closed)
         self.seen: set[Pair] = set()
-        self.pool = _pool(items.candidates, person.id, wider, {answer.question.context for answer in closed})
+        self.pool, candidates = _pool(items.candidates, person.id % POOLS, wider)
+        if not {answer.question.context for answer in closed} <= set(self.pool.tolist()):
+            self.pool, candidates = np.arange(len(items.candidates)), items.candidates
         self.place = {context: i for i, context in enumerate(self.pool.tolist())}
-        candidates = items.candidates
-        if len(self.pool) < len(candidates):
-            candidates = Candidates([candidates.of(x) for x in self.pool], candidates.weights[self.pool])
         self.session = knowledge.session(person.name, candidates, np.random.default_rng(person.id))
         answers = [answer for answer in closed if answer.choice != "skip"]
         new = iter(knowledge.unheard(person.name, items, answers))
@@ -73,8 +75,7 @@ class Conversation:
     def after(self, asked: Asked, choice: str) -> Conversation:
         """What comes after this answer (or "skip"); this conversation stays as it is."""
         later = copy(self)
-        shared = self.session.candidates, self.session.listener.start
-        later.session = deepcopy(self.session, {id(one): one for one in shared})
+        later.session = self.session.copy()
         later.seen, later.closed = set(self.seen), [*self.closed, Answer(asked, choice, None, 0.0)]
         later._close(asked, choice)
         later.pair = later._next()
@@ -117,15 +118,17 @@ class Conversation:
         return Outlook(False, int(min(max(more, 1), FURTHEST)), closed)
 
 
-def _pool(candidates: Candidates, seed: int, wider: int, needed: set[int]) -> IntArray:
-    """The contexts that one person is asked about: some, another selection for everybody, and all where these are few.
+@lru_cache(maxsize=4 * POOLS)
+def _pool(candidates: Candidates, number: int, wider: int) -> tuple[IntArray, Candidates]:
+    """Some contexts and their actions, another selection for each number; all where these are few.
 
-    >>> len(_pool(Candidates(np.ones((1000, 2, 768))), 1, 1, {3})) in (150, 151)
-    True
+    >>> pool, some = _pool(Candidates(np.ones((1000, 2, 768))), 1, 1)
+    >>> len(pool), some
+    (195, Candidates(195 contexts, 2 to 2 actions each, 768 features))
     """
-    work = len(candidates.features) / len(candidates) * candidates.dim**2
-    size = wider * max(SMALLEST_POOL, int(POOL_WORK / work))
+    pairs = float(np.mean(candidates.sizes * (candidates.sizes - 1) / 2)) or 1.0
+    size = wider * max(SMALLEST_POOL, int(POOL_NUMBERS / (pairs * candidates.dim)))
     if size >= len(candidates):
-        return np.arange(len(candidates))
-    drawn = np.random.default_rng(seed).permutation(len(candidates))[:size]
-    return np.union1d(drawn, np.fromiter(needed, dtype=np.intp))
+        return np.arange(len(candidates)), candidates
+    pool = np.sort(np.random.default_rng(number).permutation(len(candidates))[:size])
+    return pool, Candidates([candidates.of(x) for x in pool], candidates.weights[pool])

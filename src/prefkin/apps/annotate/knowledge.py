@@ -14,9 +14,11 @@ from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.decide.belief import Belief
+from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidComparisons
 from prefkin.models.base import PreferenceModel
+from prefkin.models.prefkin.estimator import PrefKin
 
 __all__ = ["Knowledge", "answers_of", "difference"]
 
@@ -26,7 +28,7 @@ USUAL_MARGIN = 2.0  # before anything is known: log odds of a usual pair, so tha
 class Knowledge:
     """A model, or none yet; sessions start from it, and each answer counts once whether or not it was fitted.
 
-    >>> Knowledge(None).session("Zoe", Candidates([[[0.0], [1.0]]]), np.random.default_rng(0)).user
+    >>> Knowledge(None).session("Zoe", Candidates([[[0.0], [1.0]]]), np.random.default_rng(0)).label
     'Zoe'
     """
 
@@ -35,12 +37,17 @@ class Knowledge:
         self.labels = {} if model is None else {str(label): label for label in model.users_.tolist()}
 
     def session(self, name: str, candidates: Candidates, rng: np.random.Generator) -> ActiveSession:
-        """Questions for somebody: warm-started if they are known, as for anybody if they are not."""
-        if self.model is None:
-            return ActiveSession.from_belief(_anything(candidates), candidates, user=name, rng=rng)
-        if name in self.labels:
-            return self.model.session(self.labels[name], candidates, random_state=rng)
-        return self.model.session(None, candidates, random_state=rng, label=name)
+        """Questions for somebody: as for anybody if they are not known, and otherwise from what is known of them.
+
+        Somebody known is, to a session, a population of one: what is heard is kept in rows, not in d × d matrices.
+        """
+        if self.model is not None and name in self.labels:
+            return ActiveSession.of_newcomer(
+                _one(self.model.belief(self.labels[name])), candidates, label=name, rng=rng
+            )
+        if isinstance(self.model, PrefKin):
+            return self.model.session(None, candidates, random_state=rng, label=name)
+        return ActiveSession.of_newcomer(_one(_anything(candidates)), candidates, label=name, rng=rng)
 
     def unheard(self, name: str, items: Items, answers: Iterable[Answer]) -> list[bool]:
         """Of somebody's answers, which are new to the model? It may have been fitted on some of them."""
@@ -94,6 +101,10 @@ def answers_of(histories: dict[Person, History]) -> int:
 
 def _mark(row: FloatArray) -> bytes:
     return (np.asarray(row, dtype=np.float64) + 0.0).tobytes()  # + 0: -0 and 0 are one number
+
+
+def _one(belief: Belief) -> Population:
+    return Population(np.ones(1), belief.mean[None], belief.covariance[None])
 
 
 def _anything(candidates: Candidates) -> Belief:

@@ -9,6 +9,7 @@ from scipy.special import ndtr
 
 from prefkin.apps.annotate.conversation import Conversation
 from prefkin.apps.annotate.items import Items
+from prefkin.models.prefkin.estimator import PrefKin
 
 __all__ = ["Result", "Want", "result_of"]
 
@@ -60,19 +61,18 @@ def _wants(mean: np.ndarray, error: np.ndarray, names: tuple[str, ...]) -> tuple
 
 
 def _like_minded(talk: Conversation) -> tuple[float | None, float | None, tuple[str, ...]]:
-    model, name = talk.knowledge.model, talk.person.name
-    if model is None:
+    """Those who likelier than not are of the same group: their share, how likely on average, and their names."""
+    model, name, labels = talk.knowledge.model, talk.person.name, talk.knowledge.labels
+    if not isinstance(model, PrefKin) or model.structure_ != "groups":
         return None, None, ()
-    if name in talk.knowledge.labels:
-        alike = [str(label) for label in model.neighbours(talk.knowledge.labels[name]).tolist() if str(label) != name]
-    else:
-        rows = [talk.session.difference(q) for q, answer in talk.session.log if answer is not None]
-        answers = [answer for _, answer in talk.session.log if answer is not None]
-        if not rows:
-            return None, None, ()
-        alike = [str(label) for label in model.fold_in(np.array(rows), np.array(answers, dtype=int)).neighbours]
-    others = len(talk.knowledge.labels) - (name in talk.knowledge.labels)
-    return (len(alike) / others if others else None), None, tuple(alike)
+    groups = model.membership_[:, :-1]  # the last column: of standing alone
+    belief = talk.session.belief
+    own = model.membership_[model.position(labels[name])] if name in labels else belief.chance  # type: ignore[attr-defined]
+    chance = groups @ own[: groups.shape[1]]
+    alike = [u for u, label in enumerate(labels) if chance[u] > 0.5 and label != name]
+    sure = float(np.mean(chance[alike])) if alike else None
+    names = tuple(label for u, label in enumerate(labels) if u in alike)
+    return len(alike) / max(len(labels) - (name in labels), 1), sure, names
 
 
 def _recommended(talk: Conversation, items: Items) -> tuple[tuple[str, str, str], ...]:
