@@ -230,6 +230,7 @@ def test_it_is_enough_when_the_stopping_rule_says_so_and_the_forecast_is_of_the_
     items = Items(Candidates(rng.standard_normal((200, 2, 3))), ("x",) * 400, ("",) * 400, ("",) * 200)
     store = Store.create(str(tmp_path / "enough.db"), items)
     engine, zoe, theta = Engine(store, items, Knowledge(None)), store.join("Zoe"), np.array([1.0, -1.0, 0.5])
+    wait_for(lambda: len(engine.course.n) == 8)
     state, said = engine.question(zoe), {}
     live = engine._live[zoe.id]
     while not state.enough:
@@ -239,7 +240,7 @@ def test_it_is_enough_when_the_stopping_rule_says_so_and_the_forecast_is_of_the_
         left = rng.random() < expit((actions[asked.left] - actions[asked.right]) @ theta)
         state = engine.answer(zoe, asked.id, "left" if left else "right")
         if state.answered % 3 == 0:
-            wait_for(lambda n=state.answered: (live.outlook or engine._usual).closed == n)
+            wait_for(lambda n=state.answered: live.outlook is not None and live.outlook.closed == n)
             state = engine.question(zoe)
         assert state.answered < 150, said
     total = state.answered

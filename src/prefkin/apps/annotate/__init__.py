@@ -5,7 +5,8 @@ items         what people look at
 history       what one person was asked and answered, from events
 store         where events are kept: SQLite or PostgreSQL
 knowledge     what is known of people at one moment: a model
-conversation  one person's session: the next pair, and how many more
+conversation  one person's session: the next pair
+outlook       how much longer it will take
 background    work that nobody waits for
 engine        the running project: who is being asked what
 learning      groups and prior are learnt again, in another process

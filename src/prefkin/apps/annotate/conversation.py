@@ -1,4 +1,4 @@
-"""One person's session: which pair to ask about next, and how many more there will be.
+"""One person's session: which pair to ask about next.
 
 Every question is chosen among a pool of contexts, all of them or so many that a question is chosen in milliseconds.
 There are a few such pools, so that people see different parts of the items and still share what is computed once for a
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from copy import copy
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,24 +22,13 @@ from prefkin.data.candidates import Candidates
 from prefkin.decide.rules.pairs import Question
 from prefkin.errors import SessionError
 
-__all__ = ["Conversation", "Outlook", "Pair"]
+__all__ = ["Conversation", "Pair"]
 
 POOL_NUMBERS = 150_000  # pairs × features of a pool: its pairs are scored in a millisecond
 SMALLEST_POOL = 150  # contexts
 POOLS = 8
-DRAWS = 200  # preferences by which the stopping rule judges
-PLAYED = 15  # questions that a forecast plays through before it extrapolates
-FURTHEST = 500  # no forecast is good enough to say more
 
 Pair = tuple[int, int, int]  # context and two actions, positions in the items
-
-
-class Outlook(NamedTuple):
-    """How much longer it will take."""
-
-    enough: bool  # says the stopping rule
-    about: int  # so many more answers, counted from
-    closed: int  # so many that were answered or skipped
 
 
 class Conversation:
@@ -104,18 +92,6 @@ class Conversation:
     def doubt(self) -> float:
         """The radius of what is believed, as a share of what it was before the first answer."""
         return self.session.belief.radius / max(self.session.listener.start.radius, 1e-300)
-
-    def outlook(self, tolerance: float) -> Outlook:
-        """Is it enough, and if not, about how many more answers are?
-
-        What the best actions of today lose falls with the square of the radius of what is believed, nearly.
-        """
-        found, closed = self.session.enough(tolerance, draws=DRAWS), len(self.closed)
-        if found or self.pair is None:
-            return Outlook(bool(found), 0, closed)
-        share = float(np.clip(np.sqrt(tolerance / found.regret), 0.05, 0.95))
-        more = self.session.forecast(share, cap=PLAYED).answers
-        return Outlook(False, int(min(max(more, 1), FURTHEST)), closed)
 
 
 @lru_cache(maxsize=4 * POOLS)

@@ -20,6 +20,7 @@ GUIDELINES = """Two summaries of the same piece of news from a small town.
 * There is no right answer: readers differ, and that is the point.
 """
 CHOICES = 40  # of each reader
+SPREAD = 0.2  # between readers of the same taste
 STRENGTH = 3.0  # of their tastes: about nine of ten choices between unlike summaries can be foreseen
 
 
@@ -36,7 +37,7 @@ def demo_readers(items: Items, rng: np.random.Generator) -> Comparisons:
     Comparisons(960 comparisons by 24 users, 6 features)
     """
     tastes, n = np.array(list(DEMO_TASTES.values())), len(DEMO_NAMES)
-    theta = STRENGTH * (tastes[np.arange(n) % len(tastes)] + 0.06 * rng.standard_normal((n, len(DEMO_FEATURES))))
+    theta = STRENGTH * (tastes[np.arange(n) % len(tastes)] + SPREAD * rng.standard_normal((n, len(DEMO_FEATURES))))
     owner = np.repeat(np.arange(n), CHOICES)
     context = rng.integers(len(items.candidates), size=len(owner))
     pairs = np.array([rng.choice(items.candidates.sizes[x], 2, replace=False) for x in context])

@@ -19,10 +19,11 @@ from functools import partial
 from typing import Any
 
 from prefkin.apps.annotate.background import Background
-from prefkin.apps.annotate.conversation import Conversation, Outlook, Pair
+from prefkin.apps.annotate.conversation import Conversation, Pair
 from prefkin.apps.annotate.history import Asked, Event, History
 from prefkin.apps.annotate.items import Items
 from prefkin.apps.annotate.knowledge import Knowledge
+from prefkin.apps.annotate.outlook import Course, Outlook, look
 from prefkin.apps.annotate.store import Person, Store
 from prefkin.errors import SessionError, StoreError
 from prefkin.execution.blas import single_threaded
@@ -31,6 +32,7 @@ __all__ = ["Engine", "State"]
 
 SETTINGS_FOR = 2.0  # seconds for which settings are remembered: another worker may change them
 OUTLOOK_EVERY = 3  # answers
+ROUGHLY, CAREFULLY = (1, 5), (5, 40)  # made-up people and their answers by which forecasts are made
 REPEAT_AFTER = 5  # answers before a pair is asked again, and between the two times
 LARGEST_MEMORY = 300e6  # bytes for conversations; whoever was away longest is rebuilt when they come back
 MATRICES = 6  # d × d, of a conversation and its two prepared followers
@@ -87,7 +89,8 @@ class Engine:
         self._most = max(32, int(LARGEST_MEMORY / (MATRICES * 8 * items.candidates.dim**2)))
         self._one_thread = single_threaded()  # for good: what is asked of it is small, and there are many
         self._one_thread.__enter__()
-        self._usual = self._for_anybody()
+        self.course = Course.played(knowledge, items, *ROUGHLY)
+        self.background.add(LOOK_AHEAD, self._play)
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -155,14 +158,15 @@ class Engine:
     def learn(self, knowledge: Knowledge) -> None:
         """Replace what is known of people; whoever is being asked goes on with the question they have."""
         self.knowledge = knowledge
+        self.background.add(LOOK_AHEAD, self._play)
         for live in list(self._live.values()):
             if live.conversation is not None:
                 self.background.add(REBUILD, partial(self._rebuild, live))
 
-    def outlook(self, person: Person) -> Outlook | None:
-        """The last forecast made for somebody."""
+    def about(self, person: Person, closed: int) -> int | None:
+        """So many more answers, roughly, of somebody who is being asked."""
         live = self._live.get(person.id)
-        return None if live is None else live.outlook
+        return None if live is None else self.course.about(live.outlook, closed, self.tolerance)
 
     def doubt(self, person: Person) -> float | None:
         """What is left of the doubt there was, of somebody who is being asked."""
@@ -195,7 +199,7 @@ class Engine:
             live.history = self.store.history(live.person.id)
             live.conversation, live.outlook, live.prepared = None, None, {}
             if len(live.history.closed) >= OUTLOOK_EVERY:
-                self.background.add(LOOK_AHEAD, partial(self._forecast, live))
+                self.background.add(LOOK_AHEAD, partial(self._look, live))
 
     @staticmethod
     def _history(live: Live) -> History:
@@ -281,12 +285,12 @@ class Engine:
 
     def _state(self, live: Live) -> State:
         history, reason = self._history(live), self._stopped()
-        answered, outlook = history.answered, live.outlook or self._usual
+        answered = history.answered
         if reason or history.pending is None:
             return State(answered, None, reason=reason or "all asked", can_undo=bool(history.closed) and not reason)
         live.shown = time.time()
-        about = 0 if outlook.enough else max(outlook.about + outlook.closed - len(history.closed), 1)
-        return State(answered, history.pending, about, outlook.enough, can_undo=bool(history.closed))
+        about = self.course.about(live.outlook, len(history.closed), self.tolerance)
+        return State(answered, history.pending, about, about == 0, can_undo=bool(history.closed))
 
     # -- ahead of time -----------------------------------------------------------------------------------------------
 
@@ -295,8 +299,8 @@ class Engine:
         if (pending := self._history(live).pending) is not None:
             self.background.add(PREPARE, partial(self._prepare, live, pending))
         closed = len(self._history(live).closed)
-        if closed - (live.outlook or self._usual).closed >= OUTLOOK_EVERY:
-            self.background.add(LOOK_AHEAD, partial(self._forecast, live))
+        if closed - (live.outlook.closed if live.outlook else 0) >= OUTLOOK_EVERY:
+            self.background.add(LOOK_AHEAD, partial(self._look, live))
 
     def _prepare(self, live: Live, asked: Asked) -> None:
         for choice in ("left", "right"):
@@ -306,13 +310,12 @@ class Engine:
                     return
                 live.prepared[asked.id, choice] = self._talk(live, locked=True).after(asked, choice)
 
-    def _forecast(self, live: Live) -> None:
+    def _look(self, live: Live) -> None:
         if (talk := live.conversation) is not None:
-            live.outlook = talk.outlook(self.tolerance)
+            live.outlook = look(talk)
 
-    def _for_anybody(self) -> Outlook:
-        """How long it takes for somebody of whom nothing is known: what is said before the first own forecast."""
-        return Conversation.begin(self.knowledge, self.items, Person(0, "\0"), []).outlook(self.tolerance)
+    def _play(self) -> None:
+        self.course = Course.played(self.knowledge, self.items, *CAREFULLY)
 
     def _rebuild(self, live: Live) -> None:
         """Let somebody profit from what was learnt, unless they are answering just now: then later."""

@@ -37,18 +37,13 @@ def overview(engine: Engine, lesson: Lesson | None) -> list[Line]:
 def _line(engine: Engine, person: Person, history: History, careless: frozenset[str]) -> Line:
     took = [answer.seconds for answer in history.answers if answer.seconds is not None]
     again, same = history.repeats()
-    outlook = engine.outlook(person)
     return Line(
         person.name,
         history.answered,
         history.skipped,
         median(took) if took else None,
         engine.doubt(person),
-        None
-        if outlook is None
-        else 0
-        if outlook.enough
-        else max(1, outlook.about + outlook.closed - len(history.closed)),
+        engine.about(person, len(history.closed)),
         again,
         same,
         person.name in careless,

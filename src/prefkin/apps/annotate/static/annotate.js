@@ -58,7 +58,7 @@
     event.preventDefault();
     if (kept()) return again(); // one at a time, in order
     const fields = Object.fromEntries(new FormData(event.target, event.submitter));
-    send(new URL(event.submitter?.formAction ?? event.target.action).pathname, fields);
+    send(event.submitter?.getAttribute("formaction") ?? event.target.getAttribute("action"), fields);
   });
 
   const press = (selector) => main.querySelector(selector)?.click();

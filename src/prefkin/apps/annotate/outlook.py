@@ -1,0 +1,90 @@
+"""How much longer it will take: by how it goes for people who are made up and answer as people do.
+
+The stopping rule looks at what somebody may lose by being given what seems best today (`session.enough`). How fast that
+falls is played through: newcomers are drawn from what is known about people, asked what the server would ask, and
+answer at random as their preference says. A person who may lose as much as they did after ten answers is where they
+were after ten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from prefkin.apps.annotate.conversation import Conversation
+from prefkin.apps.annotate.history import Asked
+from prefkin.apps.annotate.items import Items
+from prefkin.apps.annotate.knowledge import Knowledge
+from prefkin.apps.annotate.store import Person
+from prefkin.data.arrays import FloatArray, IntArray
+
+__all__ = ["Course", "Outlook", "look"]
+
+DRAWS = 200  # preferences by which the stopping rule judges
+LOOKS = (0, 2, 5, 10, 15, 20, 30, 40)  # answers after which made-up people are judged
+FURTHEST = 500  # no forecast is good enough to say more
+
+
+class Outlook(NamedTuple):
+    """What one person may lose by stopping now."""
+
+    regret: float  # per context, in log odds, with probability 95 %
+    closed: int  # questions answered or skipped until then
+
+
+def look(talk: Conversation) -> Outlook:
+    """Judge what is known about one person."""
+    return Outlook(talk.session.enough(draws=DRAWS).regret, len(talk.closed))
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """How what may be lost falls with answers.
+
+    >>> course = Course(np.array([0, 10, 20]), np.array([4.0, 2.0, 1.0]))
+    >>> course.answers(2.0), round(course.answers(1.5), 1), course.answers(0.5)
+    (10.0, 14.2, 40.0)
+    """
+
+    n: IntArray
+    regret: FloatArray  # after so many answers
+
+    @classmethod
+    def played(cls, knowledge: Knowledge, items: Items, people: int, upto: int) -> Course:
+        """Of so many people who are made up, over so many answers."""
+        looks, lost = [n for n in LOOKS if n <= upto], []
+        for seed in range(people):
+            rng = np.random.default_rng(seed)
+            talk = Conversation.begin(knowledge, items, Person(seed, "\0"), [])
+            theta = talk.session.belief.draws(1, rng)[:, 0]
+            path: list[float] = []
+            for n in range(upto + 1):
+                if n in looks:
+                    path.append(look(talk).regret)
+                if talk.pair is not None:
+                    context, left, right = talk.pair
+                    actions = items.candidates.of(context)
+                    prefers_left = rng.random() < expit((actions[left] - actions[right]) @ theta)
+                    talk = talk.after(Asked("", context, left, right), "left" if prefers_left else "right")
+            lost.append(path)
+        return cls(np.array(looks), np.minimum.accumulate(np.mean(lost, axis=0)))
+
+    def answers(self, regret: float) -> float:
+        """After how many answers it is down to this; beyond what was played it falls in proportion."""
+        last = max(float(self.regret[-1]), 1e-12)
+        if regret < last:
+            return float(self.n[-1]) * last / max(regret, 1e-12)
+        falling = np.log(np.maximum(self.regret[::-1], 1e-12))
+        return float(np.interp(np.log(regret), falling, self.n[::-1].astype(np.float64)))
+
+    def about(self, outlook: Outlook | None, closed: int, tolerance: float) -> int:
+        """So many more answers, roughly, for somebody who has answered or skipped `closed`; 0 when it is enough."""
+        if outlook is None:
+            return int(np.clip(round(self.answers(tolerance) - closed), 1, FURTHEST))
+        if outlook.regret <= tolerance:
+            return 0
+        more = self.answers(tolerance) - self.answers(outlook.regret) - (closed - outlook.closed)
+        return int(np.clip(round(more), 1, FURTHEST))
