@@ -71,10 +71,6 @@ class Listener(ABC):
     def copy(self) -> Self:
         """One who goes on from here without changing this one."""
 
-    def copy(self) -> Self:
-        """One who goes on from here without changing this one."""
-        return deepcopy(self)
-
     @abstractmethod
     def identity(self) -> tuple[FloatArray, ...]:
         """What it starts from: by that a saved session recognises it, where there is no model to ask."""
@@ -343,10 +339,6 @@ class Mixture(Listener):
         other = Mixture(self._start.population)
         other._now = self._now.without_last()
         return other
-
-    def copy(self) -> Self:
-        """What is believed is replaced and never changed."""
-        return copy(self)
 
     def copy(self) -> Self:
         """What is believed is replaced and never changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.resources import files
 
 from fastapi import FastAPI, HTTPException, Request
@@ -18,6 +19,7 @@ from prefkin.errors import SessionError, StoreError
 
 __all__ = ["make_app"]
 
+log = logging.getLogger("prefkin.annotate")
 DESCRIPTION = (
     "Pairs for people to compare, each next one chosen by the model. Send your token: `Authorization: Bearer`."
 )
@@ -49,6 +51,11 @@ def make_app(project: Project) -> FastAPI:
     @app.exception_handler(StoreError)
     def unreachable(request: Request, error: StoreError) -> Response:
         return _said(request, 503, str(error))
+
+    @app.exception_handler(Exception)
+    def failed(request: Request, error: Exception) -> Response:
+        log.error("failed: %s: %.300s", type(error).__name__, " ".join(str(error).split()))
+        return _said(request, 500, "something went wrong here; what was acknowledged is kept")
 
     return app
 

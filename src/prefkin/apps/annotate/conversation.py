@@ -24,7 +24,7 @@ from prefkin.errors import SessionError
 
 __all__ = ["Conversation", "Pair"]
 
-POOL_NUMBERS = 150_000  # pairs × features of a pool: its pairs are scored in a millisecond
+POOL_NUMBERS = 50_000  # pairs × features of a pool: its pairs are scored in a millisecond
 SMALLEST_POOL = 150  # contexts
 POOLS = 8
 
@@ -100,7 +100,7 @@ def _pool(candidates: Candidates, number: int, wider: int) -> tuple[IntArray, Ca
 
     >>> pool, some = _pool(Candidates(np.ones((1000, 2, 768))), 1, 1)
     >>> len(pool), some
-    (195, Candidates(195 contexts, 2 to 2 actions each, 768 features))
+    (150, Candidates(150 contexts, 2 to 2 actions each, 768 features))
     """
     pairs = float(np.mean(candidates.sizes * (candidates.sizes - 1) / 2)) or 1.0
     size = wider * max(SMALLEST_POOL, int(POOL_NUMBERS / (pairs * candidates.dim)))

@@ -39,15 +39,15 @@ class Knowledge:
     def session(self, name: str, candidates: Candidates, rng: np.random.Generator) -> ActiveSession:
         """Questions for somebody: as for anybody if they are not known, and otherwise from what is known of them.
 
-        Somebody known is, to a session, a population of one: what is heard is kept in rows, not in d × d matrices.
+        All follow a mixture, which keeps what it hears in rows and no d × d matrix for a person.
         """
-        if self.model is not None and name in self.labels:
-            return ActiveSession.of_newcomer(
-                _one(self.model.belief(self.labels[name])), candidates, label=name, rng=rng
-            )
+        known = self.labels.get(name)
         if isinstance(self.model, PrefKin):
-            return self.model.session(None, candidates, random_state=rng, label=name)
-        return ActiveSession.of_newcomer(_one(_anything(candidates)), candidates, label=name, rng=rng)
+            label = name if known is None else None
+            return self.model.session(known, candidates, rule="information", random_state=rng, label=label)
+        belief = _anything(candidates) if self.model is None or known is None else self.model.belief(known)
+        people = Population(np.ones(1), belief.mean[None], belief.covariance[None])
+        return ActiveSession.of_newcomer(people, candidates, label=name, rng=rng)
 
     def unheard(self, name: str, items: Items, answers: Iterable[Answer]) -> list[bool]:
         """Of somebody's answers, which are new to the model? It may have been fitted on some of them."""
@@ -101,10 +101,6 @@ def answers_of(histories: dict[Person, History]) -> int:
 
 def _mark(row: FloatArray) -> bytes:
     return (np.asarray(row, dtype=np.float64) + 0.0).tobytes()  # + 0: -0 and 0 are one number
-
-
-def _one(belief: Belief) -> Population:
-    return Population(np.ones(1), belief.mean[None], belief.covariance[None])
 
 
 def _anything(candidates: Candidates) -> Belief:

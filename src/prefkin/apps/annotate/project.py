@@ -14,9 +14,8 @@ from prefkin.apps.annotate.engine import Engine
 from prefkin.apps.annotate.guard import Rates
 from prefkin.apps.annotate.items import Items
 from prefkin.apps.annotate.learning import Learner
-from prefkin.apps.annotate.store import Person, Store
+from prefkin.apps.annotate.store import NameTaken, Person, Store
 from prefkin.apps.annotate.tokens import Role, hashed, new_token
-from prefkin.errors import StoreError
 
 __all__ = ["Caller", "Project", "the_joiner", "the_organiser", "the_person", "the_project"]
 
@@ -83,10 +82,8 @@ class Project:
             raise HTTPException(403, "this project is closed")
         try:
             self.store.join(shown, token)
-        except StoreError as error:
-            if "already" in str(error):
-                raise HTTPException(409, str(error)) from None
-            raise
+        except NameTaken as error:
+            raise HTTPException(409, str(error)) from None
         return token
 
     def person(self, number: int) -> Person:

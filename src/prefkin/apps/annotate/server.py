@@ -110,7 +110,7 @@ def serve(project: Project, where: socket.socket) -> None:
     config = uvicorn.Config(
         make_app(project),
         access_log=False,  # its lines would hold tokens
-        log_level="warning",
+        log_level="critical",  # what fails is logged by the application, in one line
         server_header=False,
         proxy_headers=True,  # of a proxy on this machine
         timeout_graceful_shutdown=2,

@@ -1,7 +1,7 @@
 """Where answers are kept: one SQLite file, or PostgreSQL. Events are only ever added, and never changed.
 
-An answer is acknowledged after its commit. Commits that are waiting are made together, by one thread: twenty people
-who answer at once share one wait for the disk.
+An answer is acknowledged after its commit. Everything is written by one thread, which commits together whatever is
+waiting: two hundred people who answer at once share one wait for the disk, and nobody waits for a lock.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import sqlalchemy as sa
@@ -27,7 +27,9 @@ from prefkin.apps.annotate.tokens import Role, hashed, same
 from prefkin.data.candidates import Candidates
 from prefkin.errors import StoreError
 
-__all__ = ["SCHEMA", "Person", "Store", "store_url"]
+__all__ = ["SCHEMA", "NameTaken", "Person", "Store", "store_url"]
+
+Result = TypeVar("Result")
 
 SCHEMA = 1
 MIGRATIONS: dict[int, tuple[str, ...]] = {}  # statements that lead from a version to the next
@@ -77,6 +79,10 @@ events_table = sa.Table(
 )
 
 
+class NameTaken(StoreError):
+    """Two people cannot have one name."""
+
+
 class Person(NamedTuple):
     """Somebody who answers."""
 
@@ -115,7 +121,8 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = store_url(url)
         try:
-            self.engine = sa.create_engine(self.url, pool_pre_ping=True, pool_size=8, max_overflow=40)
+            remote = not self.url.startswith("sqlite")
+            self.engine = sa.create_engine(self.url, pool_pre_ping=remote, pool_size=8, max_overflow=40)
         except (ArgumentError, NoSuchModuleError, ImportError):
             raise StoreError(
                 f"--store {_shown(url)}: neither a file nor a database URL (sqlite:///FILE, postgresql://HOST/NAME)"
@@ -124,7 +131,7 @@ class Store:
             sa.event.listen(self.engine, "connect", _safe_sqlite)
             sa.event.listen(self.engine, "begin", _begin_sqlite)
         self.reader = self.engine.execution_options(reading=True)
-        self._waiting: queue.SimpleQueue[tuple[Sequence[Event], Future[bool]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._roles: dict[str, tuple[Role, int | None]] = {}  # tokens that were looked up: they never change
         self._writer = threading.Thread(target=self._write, name="store", daemon=True)
         self._writer.start()
@@ -196,33 +203,41 @@ class Store:
 
     def set(self, **settings: Any) -> None:
         """Decide anew; other settings stay."""
-        value = json.dumps(self.settings() | settings)
-        with self._reach(), self.engine.begin() as connection:
-            done = connection.execute(about.update().where(about.c.key == "settings").values(value=value))
-            if done.rowcount == 0:
+
+        def decide(connection: sa.Connection) -> None:
+            found = connection.scalar(sa.select(about.c.value).where(about.c.key == "settings"))
+            value = json.dumps((json.loads(found) if found else {}) | settings)
+            if found is None:
                 connection.execute(about.insert().values(key="settings", value=value))
+            else:
+                connection.execute(about.update().where(about.c.key == "settings").values(value=value))
+
+        self._written(decide)
 
     # -- people and tokens -------------------------------------------------------------------------------------------
 
     def join(self, name: str, token: str | None = None, at: float | None = None) -> Person:
         """Somebody new, with the token of their link; a name that is taken is refused."""
         when = time.time() if at is None else at
+
+        def add(connection: sa.Connection) -> Person:
+            made = connection.execute(people_table.insert().values(name=name))
+            assert made.inserted_primary_key is not None
+            person = Person(int(made.inserted_primary_key[0]), name)
+            connection.execute(events_table.insert(), [Event(person.id, 0, when, "joined")._asdict()])
+            if token is not None:
+                connection.execute(tokens_table.insert().values(hash=hashed(token), role="person", person=person.id))
+            return person
+
         try:
-            with self._reach(), self.engine.begin() as connection:
-                made = connection.execute(people_table.insert().values(name=name))
-                assert made.inserted_primary_key is not None
-                person = int(made.inserted_primary_key[0])
-                connection.execute(events_table.insert(), [Event(person, 0, when, "joined")._asdict()])
-                if token is not None:
-                    connection.execute(tokens_table.insert().values(hash=hashed(token), role="person", person=person))
+            return self._written(add)
         except IntegrityError:
-            raise StoreError(f"somebody here is called {name!r} already; choose another name") from None
-        return Person(person, name)
+            raise NameTaken(f"somebody here is called {name!r} already; choose another name") from None
 
     def allow(self, token: str, role: Role, person: int | None = None) -> None:
         """One more token for this role."""
-        with self._reach(), self.engine.begin() as connection:
-            connection.execute(tokens_table.insert().values(hash=hashed(token), role=role, person=person))
+        row = {"hash": hashed(token), "role": role, "person": person}
+        self._written(lambda connection: connection.execute(tokens_table.insert(), [row]))
 
     def who(self, token: str) -> tuple[Role, int | None] | None:
         """The role and the person behind a token, or None."""
@@ -244,9 +259,9 @@ class Store:
 
     def append(self, events: Sequence[Event]) -> bool:
         """Add one person's next events, all or none; False when others were added meanwhile. Returns after commit."""
-        done: Future[bool] = Future()
-        self._waiting.put((events, done))
-        return done.result()
+        job = _Job(events, None, Future())
+        self._waiting.put(job)
+        return bool(job.done.result())
 
     def history(self, person: int) -> History:
         """Everything that happened to one person."""
@@ -310,40 +325,69 @@ class Store:
         with self._reach(), self.reader.connect() as connection:
             yield connection
 
+    def _written(self, work: Callable[[sa.Connection], Result]) -> Result:
+        """What `work` returns, after it was committed."""
+        job = _Job((), work, Future())
+        self._waiting.put(job)
+        found: Result = job.done.result()
+        return found
+
     def _write(self) -> None:
-        """The thread that commits: whatever is waiting, in one transaction."""
+        """The thread that writes: whatever is waiting, in one transaction."""
         while (first := self._waiting.get()) is not None:
             batch, last = [first], False
             with suppress(queue.Empty):
-                while len(batch) < AT_ONCE:
+                while len(batch) < AT_ONCE and not last:
                     more = self._waiting.get_nowait()
-                    if more is None:
-                        last = True
-                        break
-                    batch.append(more)
+                    last = more is None
+                    batch += [] if more is None else [more]
             self._commit(batch)
             if last:
                 return
 
-    def _commit(self, batch: list[tuple[Sequence[Event], Future[bool]]]) -> None:
+    def _commit(self, batch: list[_Job]) -> None:
+        results: list[Any] = []
         for attempt in range(TRIES):
             try:
                 with self._reach(), self.engine.begin() as connection:
-                    accepted = _in_turn(connection, [events for events, _ in batch])
+                    accepted = iter(_in_turn(connection, [job.events for job in batch if job.events]))
+                    results = [next(accepted) if job.events else _alone(connection, job.work) for job in batch]
                 break
             except IntegrityError:  # another worker added to the same history at the same moment
-                if attempt == TRIES - 1:
-                    accepted = [False] * len(batch)
+                results = [False if job.events else StoreError("the store is busy; try again") for job in batch]
             except BaseException as error:
-                for _, done in batch:
-                    done.set_exception(error)
-                return
-        for (_, done), taken in zip(batch, accepted, strict=True):
-            done.set_result(taken)
+                results = [error] * len(batch)
+                break
+            time.sleep(0.01 * attempt)
+        for job, result in zip(batch, results, strict=True):
+            if isinstance(result, BaseException):
+                job.done.set_exception(result)
+            else:
+                job.done.set_result(result)
+
+
+class _Job(NamedTuple):
+    """Something to write: events, or some other work."""
+
+    events: Sequence[Event]
+    work: Callable[[sa.Connection], Any] | None
+    done: Future[Any]
+
+
+def _alone(connection: sa.Connection, work: Callable[[sa.Connection], Any] | None) -> Any:
+    """What work returns, or how it fails: only what it wrote itself is undone then."""
+    assert work is not None
+    try:
+        with connection.begin_nested():
+            return work(connection)
+    except IntegrityError as error:
+        return error
 
 
 def _in_turn(connection: sa.Connection, appends: list[Sequence[Event]]) -> list[bool]:
     """Insert those appends that continue a history where it ends, and say which."""
+    if not appends:
+        return []
     people = {events[0].person for events in appends}
     query = (
         sa.select(events_table.c.person, sa.func.max(events_table.c.number))
