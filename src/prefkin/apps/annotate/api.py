@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from fastapi import APIRouter, Depends, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from prefkin.apps.annotate.engine import State
 from prefkin.apps.annotate.export import json_lines, records
-from prefkin.apps.annotate.project import Caller, Project, the_joiner, the_organiser, the_person, the_project
+from prefkin.apps.annotate.project import Project, the_joiner, the_organiser, the_person, the_project
 
 __all__ = ["router"]
 
@@ -99,56 +99,65 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     503: {"model": Refused, "description": "The store cannot be reached now; send it again."},
 }
 router = APIRouter(prefix="/api", responses=REFUSALS)
-TheProject = Annotated[Project, Depends(the_project)]
 
 
-def shown(project: Project, state: State) -> Question | Done:
-    """A state as JSON."""
+def shown(project: Project, state: State) -> dict[str, Any]:
+    """A state as JSON: a `Question`, or `Done`."""
     asked = state.question
     if asked is None:
-        return Done(answered=state.answered, reason=state.reason)
+        return {"done": True, "answered": state.answered, "reason": state.reason}
     items, x = project.items, asked.context
 
-    def side(action: int) -> Side:
-        return Side(action=items.label(x, action), text=items.text(x, action), image=items.image(x, action) or None)
+    def side(action: int) -> dict[str, Any]:
+        return {
+            "action": items.label(x, action),
+            "text": items.text(x, action),
+            "image": items.image(x, action) or None,
+        }
 
-    return Question(
-        id=asked.id,
-        context=items.context(x),
-        prompt=items.prompts[x],
-        left=side(asked.left),
-        right=side(asked.right),
-        answered=state.answered,
-        about=state.about,
-        enough=state.enough,
-    )
+    return {
+        "id": asked.id,
+        "context": items.context(x),
+        "prompt": items.prompts[x],
+        "left": side(asked.left),
+        "right": side(asked.right),
+        "answered": state.answered,
+        "about": state.about,
+        "enough": state.enough,
+    }
 
 
-@router.post("/join", responses={409: {"model": Refused, "description": "The name is taken."}})
-def join(body: Joining, project: TheProject, caller: Annotated[Caller, Depends(the_joiner)]) -> Joined:
+@router.post("/join", response_model=Joined, responses={409: {"model": Refused, "description": "The name is taken."}})
+def join(request: Request, body: Joining) -> Response:
     """Join under a name, with the token of the open link."""
-    return Joined(token=project.join(caller.token, body.name, body.key))
+    caller = the_joiner(request)
+    return JSONResponse({"token": the_project(request).join(caller.token, body.name, body.key)})
 
 
-@router.get("/question")
-def question(project: TheProject, caller: Annotated[Caller, Depends(the_person)]) -> Question | Done:
+@router.get("/question", response_model=Question | Done)
+def question(request: Request) -> Response:
     """The question to answer now; the same one until it is answered or skipped."""
-    return shown(project, project.engine.question(caller.who))
+    project, caller = the_project(request), the_person(request)
+    return JSONResponse(shown(project, project.engine.question(caller.who)))
 
 
-@router.post("/answer", responses={404: {"model": Refused, "description": "This question was never asked."}})
-def answer(body: Answering, project: TheProject, caller: Annotated[Caller, Depends(the_person)]) -> Taken:
+@router.post(
+    "/answer",
+    response_model=Taken,
+    responses={404: {"model": Refused, "description": "This question was never asked."}},
+)
+def answer(request: Request, body: Answering) -> Response:
     """Take an answer. It is kept when this returns; the same id again changes nothing."""
+    project, caller = the_project(request), the_person(request)
     state = project.engine.answer(caller.who, body.id, body.choice)
-    return Taken(answered=state.answered, next=shown(project, state))
+    return JSONResponse({"answered": state.answered, "next": shown(project, state)})
 
 
-@router.post("/undo")
-def undo(
-    project: TheProject, caller: Annotated[Caller, Depends(the_person)], body: Undoing | None = None
-) -> Question | Done:
+@router.post("/undo", response_model=Question | Done)
+def undo(request: Request, body: Undoing | None = None) -> Response:
     """Take back the last answer or skip, and ask about it again."""
-    return shown(project, project.engine.undo(caller.who, body.id if body else None))
+    project, caller = the_project(request), the_person(request)
+    return JSONResponse(shown(project, project.engine.undo(caller.who, body.id if body else None)))
 
 
 @router.get(
@@ -156,7 +165,9 @@ def undo(
     response_class=StreamingResponse,
     responses={200: {"content": {"application/jsonl": {}}, "description": "JSON lines."}},
 )
-def answers(project: TheProject, _caller: Annotated[Caller, Depends(the_organiser)]) -> Response:
+def answers(request: Request) -> Response:
     """Everybody's answers and skips, one JSON line each."""
+    the_organiser(request)
+    project = the_project(request)
     rows = records(project.items, project.store.histories())
     return StreamingResponse(json_lines(rows), media_type="application/jsonl")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Form, HTTPException, Request
+from fastapi import APIRouter, Form, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,7 +14,7 @@ from markupsafe import Markup
 from prefkin.apps.annotate.engine import State
 from prefkin.apps.annotate.export import FORMS, comparisons, json_lines, records
 from prefkin.apps.annotate.overview import overview
-from prefkin.apps.annotate.project import Caller, Project, the_joiner, the_organiser, the_person, the_project
+from prefkin.apps.annotate.project import Project, the_joiner, the_organiser, the_person, the_project
 from prefkin.apps.annotate.result import result_of
 from prefkin.apps.annotate.text import as_html
 from prefkin.apps.annotate.tokens import Role, new_token
@@ -25,10 +25,6 @@ __all__ = ["error_page", "router"]
 RESULT_AFTER = 10  # answers, or when it is enough
 YEAR = 31_536_000
 router = APIRouter(include_in_schema=False)
-TheProject = Annotated[Project, Depends(the_project)]
-ThePerson = Annotated[Caller, Depends(the_person)]
-TheJoiner = Annotated[Caller, Depends(the_joiner)]
-TheOrganiser = Annotated[Caller, Depends(the_organiser)]
 
 _environment = Environment(
     loader=FileSystemLoader(str(files("prefkin.apps.annotate") / "templates")),
@@ -91,16 +87,17 @@ def organiser_link(request: Request, token: str) -> Response:
 
 
 @router.get("/join")
-def join_page(request: Request, _caller: TheJoiner) -> Response:
+def join_page(request: Request) -> Response:
     """Under which name?"""
+    the_joiner(request)
     return _page(request, "join.html", key=new_token(), problem="", name="")
 
 
 @router.post("/join")
-def join(
-    request: Request, project: TheProject, caller: TheJoiner, name: Annotated[str, Form()], key: Annotated[str, Form()]
-) -> Response:
+def join(request: Request, name: Annotated[str, Form()], key: Annotated[str, Form()]) -> Response:
     """Join; a form sent twice joins once."""
+    project = the_project(request)
+    caller = the_joiner(request)
     try:
         if not 22 <= len(key) <= 200 or len(name) > 80:
             raise HTTPException(422, "a name has at most 80 letters")
@@ -122,8 +119,9 @@ def _question(request: Request, state: State) -> Response:
 
 
 @router.get("/")
-def home(request: Request, project: TheProject) -> Response:
+def home(request: Request) -> Response:
     """The question to answer now."""
+    project = the_project(request)
     if project.cookie("person") not in request.cookies:
         if project.cookie("open") in request.cookies:
             return RedirectResponse("/join", 303)
@@ -134,28 +132,30 @@ def home(request: Request, project: TheProject) -> Response:
 @router.post("/answer")
 def answer(
     request: Request,
-    project: TheProject,
-    caller: ThePerson,
     id: Annotated[str, Form(max_length=64)],
     choice: Annotated[str, Form(pattern="^(left|right|skip)$")],
 ) -> Response:
     """Take an answer; the next question at once for the script, by a redirect for a form."""
+    project = the_project(request)
+    caller = the_person(request)
     state = project.engine.answer(caller.who, id, choice)
     return _question(request, state) if "x-part" in request.headers else RedirectResponse("/", 303)
 
 
 @router.post("/undo")
-def undo(
-    request: Request, project: TheProject, caller: ThePerson, id: Annotated[str, Form(max_length=64)] = ""
-) -> Response:
+def undo(request: Request, id: Annotated[str, Form(max_length=64)] = "") -> Response:
     """Take back the last answer."""
+    project = the_project(request)
+    caller = the_person(request)
     state = project.engine.undo(caller.who, id or None)
     return _question(request, state) if "x-part" in request.headers else RedirectResponse("/", 303)
 
 
 @router.get("/result")
-def result(request: Request, project: TheProject, caller: ThePerson) -> Response:
+def result(request: Request) -> Response:
     """What it was for."""
+    project = the_project(request)
+    caller = the_person(request)
     if not project.engine.settings().get("results", False):
         raise HTTPException(403, "the organiser has not opened the results")
     talk = project.engine.conversation(caller.who)
@@ -163,8 +163,9 @@ def result(request: Request, project: TheProject, caller: ThePerson) -> Response
 
 
 @router.get("/images/{name:path}")
-def image(request: Request, project: TheProject, name: str) -> Response:
+def image(request: Request, name: str) -> Response:
     """An image of the items, to those who take part."""
+    project = the_project(request)
     if project.cookie("person") in request.cookies or "authorization" in request.headers:
         the_person(request)
     else:
@@ -178,12 +179,14 @@ def image(request: Request, project: TheProject, name: str) -> Response:
 
 
 @router.get("/organiser")
-def organiser(request: Request, project: TheProject, _caller: TheOrganiser) -> Response:
+def organiser(request: Request) -> Response:
     """Everybody, and what to do."""
+    project = the_project(request)
+    the_organiser(request)
     return _organising(request, project, {})
 
 
-def _organising(request: Request, project: TheProject, links: dict[str, str], problem: str = "") -> Response:
+def _organising(request: Request, project: Project, links: dict[str, str], problem: str = "") -> Response:
     lines = overview(project.engine, project.learner.lesson)
     again, same = sum(line.again for line in lines), sum(line.same for line in lines)
     return _page(
@@ -204,12 +207,12 @@ def _organising(request: Request, project: TheProject, links: dict[str, str], pr
 @router.post("/organiser")
 def organise(
     request: Request,
-    project: TheProject,
-    _caller: TheOrganiser,
     do: Annotated[str, Form(pattern="^(pause|go on|close|open|show results|hide results|learn|add)$")],
     names: Annotated[str, Form()] = "",
 ) -> Response:
     """Do what a button says."""
+    project = the_project(request)
+    the_organiser(request)
     if do == "add":
         return _add(request, project, names)
     if do == "learn":
@@ -240,8 +243,10 @@ def _add(request: Request, project: Project, names: str) -> Response:
 
 
 @router.get("/organiser/map.png")
-def user_map(project: TheProject, _caller: TheOrganiser) -> Response:
+def user_map(request: Request) -> Response:
     """The map of users as it forms."""
+    project = the_project(request)
+    the_organiser(request)
     lesson = project.learner.lesson
     if lesson is None or not lesson.picture:
         raise HTTPException(404, "there is no map yet")
@@ -249,8 +254,10 @@ def user_map(project: TheProject, _caller: TheOrganiser) -> Response:
 
 
 @router.get("/organiser/answers/{form}")
-def download(project: TheProject, _caller: TheOrganiser, form: str) -> Response:
+def download(request: Request, form: str) -> Response:
     """Everybody's answers as a file."""
+    project = the_project(request)
+    the_organiser(request)
     histories = project.store.histories()
     if form == "csv":
         content, name = as_csv(comparisons(project.items, histories)), "answers.csv"

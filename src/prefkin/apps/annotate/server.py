@@ -6,6 +6,7 @@ import ipaddress
 import json
 import logging
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from prefkin.errors import InvalidParameter, StoreError
 
 __all__ = ["Links", "bound", "is_local", "make_links", "serve"]
 
+SWITCH = 0.0005  # seconds for which a computation may keep whoever reads requests waiting
 PATHS: dict[Role, str] = {"person": "p", "open": "j", "organiser": "o"}
 
 
@@ -117,6 +119,7 @@ def serve(project: Project, where: socket.socket) -> None:
         timeout_keep_alive=30,
         backlog=512,
     )
+    sys.setswitchinterval(SWITCH)
     try:
         uvicorn.Server(config).run(sockets=[where])
     finally:
