@@ -1,15 +1,17 @@
 # make demo   the main job on built-in data, with pictures in demo/
 # make test   lint, types, layers, unit and property tests, doctests, README and docs examples
 # make quick  the tests that take no time, in half a minute
+# make test-annotate  people answering in a real browser, on SQLite and PostgreSQL, while servers are killed
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNS := .venv/.runs
 READY := .venv/.ready
+BROWSER := .venv/.browser
 
 TESTS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test quick lint clean
+.PHONY: demo test quick test-annotate lint clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
@@ -18,7 +20,10 @@ test: $(READY) lint
 	$(TESTS)
 
 quick: $(READY)
-	$(TESTS) -m 'not slow'
+	$(TESTS) -m 'not slow and not annotate'
+
+test-annotate: $(BROWSER)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -m annotate -rs tests/apps/annotate
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -35,6 +40,11 @@ $(RUNS): pyproject.toml constraints.txt
 
 $(READY): $(RUNS)
 	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(BROWSER): $(READY)
+	$(INSTALL) -e '.[browser]'
+	@command -v npm > /dev/null && npm install --silent --no-save --prefix .venv axe-core@4 || true
 	@touch $@
 
 clean:

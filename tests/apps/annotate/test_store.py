@@ -14,7 +14,7 @@ from prefkin.errors import StoreError
 from tests.apps.annotate.conftest import make_items
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.annotate)])
 def any_store(request, items, tmp_path):
     if request.param == "sqlite":
         url = str(tmp_path / "answers.db")

@@ -31,7 +31,7 @@ from prefkin.execution.blas import single_threaded
 __all__ = ["Engine", "State"]
 
 SETTINGS_FOR = 2.0  # seconds for which settings are remembered: another worker may change them
-OUTLOOK_EVERY = 3  # answers
+OUTLOOK_EVERY = 5  # answers
 ROUGHLY, CAREFULLY = (1, 5), (5, 40)  # made-up people and their answers by which forecasts are made
 REPEAT_AFTER = 5  # answers before a pair is asked again, and between the two times
 LARGEST_MEMORY = 300e6  # bytes for conversations; whoever was away longest is rebuilt when they come back

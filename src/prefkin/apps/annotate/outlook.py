@@ -23,7 +23,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 
 __all__ = ["Course", "Outlook", "look"]
 
-DRAWS = 200  # preferences by which the stopping rule judges
+DRAWS = 100  # preferences by which the stopping rule judges
 LOOKS = (0, 2, 5, 10, 15, 20, 30, 40)  # answers after which made-up people are judged
 FURTHEST = 500  # no forecast is good enough to say more
 
