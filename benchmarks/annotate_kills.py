@@ -32,8 +32,7 @@ def main() -> int:
         write_items(folder)
         url = str(folder / "answers.db")
         if given.postgresql:
-            (Path(name) / "pg").mkdir()
-            cluster = Cluster(Path(name) / "pg")
+            cluster = Cluster(Path(tempfile.mkdtemp(prefix="prefkin-pg-")))
             url = cluster.database("kills")
         acknowledged, problems = kill_round(folder, url, given.kills, cluster=cluster)
         if cluster is not None:

@@ -156,8 +156,9 @@ def run(dim: int, seconds: float) -> bool:
     assert found == sum(counts), "an acknowledged answer is not in the store, or twice"
     print(
         f"d = {dim}, {people} people, {PAIRS} pairs, {os.cpu_count()} cores: {rate:.0f} answers/s; response median "
-        f" {p50:.0f} ms, 95 % {p95:.0f} ms (promised {promise:.0f}), 99 % {p99:.0f} ms; memory {largest:.0f} MB; "
-        f"{1000 * used / found:.1f} ms of a core per answer; started in {started:.1f} s; {found} answers, all in the store once"
+        f"{p50:.0f} ms, 95 % {p95:.0f} ms (promised {promise:.0f}), 99 % {p99:.0f} ms; memory {largest:.0f} MB; "
+        f"{1000 * used / found:.1f} ms of a core per answer; started in {started:.1f} s; {found} answers, each in the "
+        "store once"
     )
     return bool(p95 <= promise and largest < 1024 and (dim != 64 or rate >= 150))
 

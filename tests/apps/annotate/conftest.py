@@ -159,8 +159,6 @@ class Cluster:
         self.programs, self.folder = _programs(), folder
         self.as_user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.getuid() == 0 else {}
         if self.as_user:  # PostgreSQL refuses to run as root
-            for place in (folder, *folder.parents[:2]):
-                place.chmod(0o755)
             shutil.chown(folder, "postgres", "postgres")
         self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "prefkin", "--no-sync")
         self.start()
@@ -196,9 +194,10 @@ class Cluster:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory):
+def postgres():
     if _programs() is None:
         pytest.skip("no PostgreSQL server here; install it: apt-get install postgresql")
-    cluster = Cluster(tmp_path_factory.mktemp("pg"))
-    yield cluster
-    cluster.stop()
+    with tempfile.TemporaryDirectory(prefix="prefkin-pg-") as folder:  # pytest's own folders are closed to others
+        cluster = Cluster(Path(folder))
+        yield cluster
+        cluster.stop()
