@@ -1,5 +1,6 @@
 # make demo   the main job on built-in data, with pictures in demo/
 # make test   lint, types, layers, unit and property tests, doctests, README and docs examples
+# make annotate  people answer in a browser: built-in stories, simulated readers
 # make quick  the tests that take no time, in half a minute
 # make test-annotate  people answering in a real browser, on SQLite and PostgreSQL, while servers are killed
 PYTHON ?= python3
@@ -11,10 +12,13 @@ BROWSER := .venv/.browser
 
 TESTS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test quick test-annotate lint clean
+.PHONY: demo annotate test quick test-annotate lint clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
+
+annotate: $(READY)
+	$(BIN)/prefkin annotate --demo
 
 test: $(READY) lint
 	$(TESTS)

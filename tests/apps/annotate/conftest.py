@@ -179,6 +179,7 @@ class Cluster:
         for process in [parent, *map(int, children)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, 9)
+        (self.folder / "data/postmaster.pid").unlink(missing_ok=True)
 
     def stop(self):
         subprocess.run(

@@ -11,7 +11,7 @@ from prefkin.apps.annotate.items import Items, read_items
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.synthetic import DEMO_FEATURES, DEMO_NAMES, DEMO_TASTES
 
-__all__ = ["GUIDELINES", "TITLE", "demo_items", "demo_readers"]
+__all__ = ["GUIDELINES", "TITLE", "TOLERANCE", "demo_items", "demo_readers"]
 
 TITLE = "Which summary do you prefer?"
 GUIDELINES = """Two summaries of the same piece of news from a small town.
@@ -19,6 +19,7 @@ GUIDELINES = """Two summaries of the same piece of news from a small town.
 * Choose the one you would rather read, for whatever reason.
 * There is no right answer: readers differ, and that is the point.
 """
+TOLERANCE = 0.2  # log odds: ten answers are about enough
 CHOICES = 40  # of each reader
 SPREAD = 0.2  # between readers of the same taste
 STRENGTH = 3.0  # of their tastes: about nine of ten choices between unlike summaries can be foreseen

@@ -31,8 +31,8 @@ from prefkin.execution.blas import single_threaded
 __all__ = ["Engine", "State"]
 
 SETTINGS_FOR = 2.0  # seconds for which settings are remembered: another worker may change them
-OUTLOOK_EVERY = 5  # answers
-ROUGHLY, CAREFULLY = (1, 5), (5, 40)  # made-up people and their answers by which forecasts are made
+OUTLOOK_EVERY = 2, 5  # answers, of the first ten and from then on
+ROUGHLY, CAREFULLY = (3, 10), (7, 40)  # made-up people and their answers by which forecasts are made
 REPEAT_AFTER = 5  # answers before a pair is asked again, and between the two times
 LARGEST_MEMORY = 300e6  # bytes for conversations; whoever was away longest is rebuilt when they come back
 MATRICES = 6  # d × d, of a conversation and its two prepared followers
@@ -198,7 +198,7 @@ class Engine:
         if live.history is None or self.store.last(live.person.id) != live.history.number:
             live.history = self.store.history(live.person.id)
             live.conversation, live.outlook, live.prepared = None, None, {}
-            if len(live.history.closed) >= OUTLOOK_EVERY:
+            if live.history.closed:
                 self.background.add(LOOK_AHEAD, partial(self._look, live))
 
     @staticmethod
@@ -299,7 +299,7 @@ class Engine:
         if (pending := self._history(live).pending) is not None:
             self.background.add(PREPARE, partial(self._prepare, live, pending))
         closed = len(self._history(live).closed)
-        if closed - (live.outlook.closed if live.outlook else 0) >= OUTLOOK_EVERY:
+        if closed - (live.outlook.closed if live.outlook else 0) >= OUTLOOK_EVERY[closed > 10]:
             self.background.add(LOOK_AHEAD, partial(self._look, live))
 
     def _prepare(self, live: Live, asked: Asked) -> None:

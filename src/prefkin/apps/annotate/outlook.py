@@ -25,7 +25,8 @@ __all__ = ["Course", "Outlook", "look"]
 
 DRAWS = 100  # preferences by which the stopping rule judges
 LOOKS = (0, 2, 5, 10, 15, 20, 30, 40)  # answers after which made-up people are judged
-FURTHEST = 500  # no forecast is good enough to say more
+TINY = 1e-9  # log odds
+FURTHEST = 300  # no forecast is good enough to say more
 
 
 class Outlook(NamedTuple):
@@ -42,19 +43,21 @@ def look(talk: Conversation) -> Outlook:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """How what may be lost falls with answers.
+    """How what may be lost falls with answers, for some people who are made up.
 
-    >>> course = Course(np.array([0, 10, 20]), np.array([4.0, 2.0, 1.0]))
-    >>> course.answers(2.0), round(course.answers(1.5), 1), course.answers(0.5)
-    (10.0, 14.2, 40.0)
+    >>> course = Course(np.array([0, 10, 20]), np.array([[4.0, 2.0, 1.0], [4.0, 1.0, 0.5]]))
+    >>> course.answers(1.0).tolist(), course.answers(0.25).tolist()
+    ([20.0, 10.0], [80.0, 40.0])
+    >>> course.about(None, 5, 1.0), course.about(Outlook(2.0, 5), 5, 1.0), course.about(Outlook(0.5, 5), 5, 1.0)
+    (10, 8, 0)
     """
 
     n: IntArray
-    regret: FloatArray  # after so many answers
+    regret: FloatArray  # (people, looks), never rising
 
     @classmethod
     def played(cls, knowledge: Knowledge, items: Items, people: int, upto: int) -> Course:
-        """Of so many people who are made up, over so many answers."""
+        """Of so many people, over so many answers."""
         looks, lost = [n for n in LOOKS if n <= upto], []
         for seed in range(people):
             rng = np.random.default_rng(seed)
@@ -70,21 +73,20 @@ class Course:
                     prefers_left = rng.random() < expit((actions[left] - actions[right]) @ theta)
                     talk = talk.after(Asked("", context, left, right), "left" if prefers_left else "right")
             lost.append(path)
-        return cls(np.array(looks), np.minimum.accumulate(np.mean(lost, axis=0)))
+        return cls(np.array(looks), np.minimum.accumulate(np.array(lost), axis=1))
 
-    def answers(self, regret: float) -> float:
-        """After how many answers it is down to this; beyond what was played it falls in proportion."""
-        last = max(float(self.regret[-1]), 1e-12)
-        if regret < last:
-            return float(self.n[-1]) * last / max(regret, 1e-12)
-        falling = np.log(np.maximum(self.regret[::-1], 1e-12))
-        return float(np.interp(np.log(regret), falling, self.n[::-1].astype(np.float64)))
+    def answers(self, regret: float) -> FloatArray:
+        """After how many answers each is down to this; beyond what was played it falls in proportion."""
+        wanted, found = max(regret, TINY), np.empty(len(self.regret))
+        for i, path in enumerate(np.maximum(self.regret, TINY)):
+            found[i] = np.interp(-np.log(wanted), -np.log(path), self.n)
+            if wanted < path[-1]:
+                found[i] = self.n[-1] * path[-1] / wanted
+        return np.minimum(found, FURTHEST)
 
     def about(self, outlook: Outlook | None, closed: int, tolerance: float) -> int:
         """So many more answers, roughly, for somebody who has answered or skipped `closed`; 0 when it is enough."""
-        if outlook is None:
-            return int(np.clip(round(self.answers(tolerance) - closed), 1, FURTHEST))
-        if outlook.regret <= tolerance:
+        if outlook is not None and outlook.regret <= tolerance:
             return 0
-        more = self.answers(tolerance) - self.answers(outlook.regret) - (closed - outlook.closed)
-        return int(np.clip(round(more), 1, FURTHEST))
+        passed = closed if outlook is None else self.answers(outlook.regret) + (closed - outlook.closed)
+        return max(1, round(float(np.median(self.answers(tolerance) - passed))))

@@ -53,7 +53,7 @@ def annotate(
     """A page on which people compare pairs, each next one chosen by the model."""
     try:
         from prefkin.apps.annotate import server
-        from prefkin.apps.annotate.demo import GUIDELINES, TITLE
+        from prefkin.apps.annotate.demo import GUIDELINES, TITLE, TOLERANCE
         from prefkin.apps.annotate.engine import Engine
         from prefkin.apps.annotate.knowledge import Knowledge
         from prefkin.apps.annotate.learning import Learner
@@ -69,6 +69,7 @@ def annotate(
         if demo:
             shown, known = _demo(model, items)
             title, rules, anybody, results = TITLE, GUIDELINES, anybody or people is None, True
+            tolerance = TOLERANCE
             folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="prefkin-demo-"))
             store = store or str(Path(folder) / "answers.db")
         else:
