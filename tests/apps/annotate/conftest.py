@@ -179,7 +179,8 @@ class Cluster:
         for process in [parent, *map(int, children)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, 9)
-        (self.folder / "data/postmaster.pid").unlink(missing_ok=True)
+        for left in (self.folder / "data/postmaster.pid", *self.folder.glob(".s.PGSQL*")):
+            left.unlink(missing_ok=True)  # who died may stay a zombie, which PostgreSQL takes for alive
 
     def stop(self):
         subprocess.run(
