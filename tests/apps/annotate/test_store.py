@@ -41,7 +41,7 @@ def test_what_was_appended_is_what_is_read(any_store, items):
     assert (history.answered, history.pending.id, history.number) == (1, "p", 3)
     again = Store.create(any_store.url, items)
     assert again.histories()[zoe].answered == 1
-    assert again.items().fingerprint() == items.fingerprint()
+    assert again.items().fingerprint == items.fingerprint
     assert again.items().texts == items.texts
     again.close()
 

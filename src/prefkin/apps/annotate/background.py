@@ -13,6 +13,7 @@ from contextlib import contextmanager
 __all__ = ["Background"]
 
 LONGEST_WAIT = 0.05  # seconds for which work stands back behind people who are being served
+MOST_WAITING = 20  # jobs
 log = logging.getLogger("prefkin.annotate")
 
 
@@ -36,6 +37,11 @@ class Background:
     def add(self, priority: int, job: Callable[[], None]) -> None:
         """Do this some time."""
         self._jobs.put((priority, next(self._turn), job))
+
+    @property
+    def behind(self) -> bool:
+        """Is there more to do than can be done? Then what is only worth doing in time is left undone."""
+        return self._jobs.qsize() > MOST_WAITING
 
     @contextmanager
     def serving(self) -> Iterator[None]:

@@ -295,7 +295,12 @@ class Engine:
     # -- ahead of time -----------------------------------------------------------------------------------------------
 
     def _look_ahead(self, live: Live) -> None:
-        """Prepare for both answers while the person reads; now and then, ask how much longer it will take."""
+        """Prepare for both answers while the person reads; now and then, ask how much longer it will take.
+
+        With more people than can be looked after so, followers are computed when they are needed: half the work.
+        """
+        if self.background.behind:
+            return
         if (pending := self._history(live).pending) is not None:
             self.background.add(PREPARE, partial(self._prepare, live, pending))
         closed = len(self._history(live).closed)

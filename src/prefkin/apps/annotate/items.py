@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,10 @@ class Items:
         """The name of one context, as text."""
         return str(self.candidates.contexts[context])
 
+    @cached_property
     def fingerprint(self) -> str:
         """What a store of answers is recognised by: names and features, not how texts are worded."""
-        mark = hashlib.sha256(np.ascontiguousarray(self.candidates.features).tobytes())
+        mark = hashlib.sha256(np.ascontiguousarray(self.candidates.features).data)
         mark.update(np.ascontiguousarray(self.candidates.starts.astype(np.int64)).tobytes())
         mark.update("\0".join([*map(str, self.candidates.contexts), *map(str, self.candidates.actions)]).encode())
         return mark.hexdigest()[:32]

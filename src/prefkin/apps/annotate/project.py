@@ -64,7 +64,7 @@ class Project:
 
     def cookie(self, role: Role) -> str:
         """The name of a cookie: another one for each project and role, since cookies do not know ports."""
-        return f"prefkin_{self.items.fingerprint()[:8]}_{role}"
+        return f"prefkin_{self.items.fingerprint[:8]}_{role}"
 
     def join(self, open_token: str, name: str, key: str | None = None) -> str:
         """The token of somebody new; with the same key again, the one they have."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -154,7 +155,7 @@ class Store:
     @classmethod
     def create(cls, url: str, items: Items) -> Store:
         """The store of these items: a new one, or the one that is there if it is about the same."""
-        store, mark = cls(url), items.fingerprint()
+        store, mark = cls(url), items.fingerprint
         with store._reported(), store.engine.begin() as connection:
             there = set(sa.inspect(connection).get_table_names())
             if "about" not in there:
@@ -163,7 +164,8 @@ class Store:
                 tables.create_all(connection)
                 connection.execute(about.insert(), [{"key": "schema", "value": str(SCHEMA)}])
                 connection.execute(about.insert(), [{"key": "items", "value": mark}])
-                connection.execute(items_table.insert(), list(_rows(items)))
+                for some in _batched(_rows(items), AT_ONCE):
+                    connection.execute(items_table.insert(), some)
                 return store
             _migrate(connection, _shown(url))
             found = connection.scalar(sa.select(about.c.value).where(about.c.key == "items"))
@@ -405,6 +407,12 @@ def _in_turn(connection: sa.Connection, appends: list[Sequence[Event]]) -> list[
     if rows:
         connection.execute(events_table.insert(), rows)
     return accepted
+
+
+def _batched(rows: Iterator[Result], size: int) -> Iterator[list[Result]]:
+    """So many at a time, so that they need not all be held at once."""
+    while some := list(islice(rows, size)):
+        yield some
 
 
 def _rows(items: Items) -> Iterator[dict[str, Any]]:
