@@ -105,7 +105,7 @@ class Server:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "prefkin", "annotate", *self.args], cwd=self.folder, stdout=log, stderr=log
             )
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while True:
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < until, self.said()
