@@ -1,5 +1,6 @@
 """People answer all the time while the server, and the database, are killed: is every acknowledged answer kept once?"""
 
+import http.client
 import json
 import random
 import threading
@@ -39,7 +40,7 @@ class Person(threading.Thread):
             except urllib.error.HTTPError as error:
                 if error.code not in (429, 503):
                     raise
-            except (OSError, json.JSONDecodeError):  # killed meanwhile
+            except (OSError, http.client.HTTPException, json.JSONDecodeError):  # killed meanwhile
                 pass
             time.sleep(0.05)
 

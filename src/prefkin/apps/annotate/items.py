@@ -81,6 +81,8 @@ def read_items(
         if name not in columns:
             raise InvalidTable(f"{path}: the items lack a column {name}; it has: {', '.join(list(columns)[:12])}")
     shown = {name: [_text(value) for value in label_column(columns[name])] for name in TEXTS if name in columns}
+    named = {name: label_column(columns[name]) for name in ("context", "action")}
+    del columns  # features are read again, and may be large
     n = len(shown["context"])
     texts, images_of, prompts = (shown.get(name, [""] * n) for name in ("text", "image", "prompt"))
     for row, (text, image) in enumerate(zip(texts, images_of, strict=True)):
@@ -92,7 +94,6 @@ def read_items(
         candidates = read_candidates(path, features=features)
     else:
         whole = [f"{prompt}\n\n{text}" if prompt else text for prompt, text in zip(prompts, texts, strict=True)]
-        named = {name: label_column(columns[name]) for name in ("context", "action")}
         candidates = _encoded(path, named, encoder(whole))
     place = {pair: row for row, pair in enumerate(zip(shown["context"], shown["action"], strict=True))}
     contexts = [str(candidates.contexts[x]) for x in candidates.owner]
