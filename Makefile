@@ -1,13 +1,16 @@
 # make demo   the main job on built-in data, with pictures in demo/
 # make test   lint, types, layers, unit and property tests, doctests, README and docs examples
+# make annotate  people answer in a browser: built-in stories, simulated readers
 # make quick  the tests that take no time, in half a minute
 # make fuzz   odd inputs by the thousand: COUNT=100000 SEED=0; what was found
 # make kills  the program killed and interrupted at any moment: KILLS=100 SEED=0
+# make test-annotate  people answering in a real browser, on SQLite and PostgreSQL, while servers are killed
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNS := .venv/.runs
 READY := .venv/.ready
+BROWSER := .venv/.browser
 
 TESTS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
@@ -15,16 +18,22 @@ COUNT ?= 10000
 KILLS ?= 20
 SEED ?= 0
 
-.PHONY: demo test quick fuzz kills lint clean
+.PHONY: demo annotate test quick test-annotate fuzz kills lint clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
+
+annotate: $(READY)
+	$(BIN)/prefkin annotate --demo
 
 test: $(READY) lint
 	$(TESTS)
 
 quick: $(READY)
-	$(TESTS) -m 'not slow'
+	$(TESTS) -m 'not slow and not annotate'
+
+test-annotate: $(BROWSER)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -m annotate -rs tests/apps/annotate
 
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
@@ -47,6 +56,11 @@ $(RUNS): pyproject.toml constraints.txt
 
 $(READY): $(RUNS)
 	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(BROWSER): $(READY)
+	$(INSTALL) -e '.[browser]'
+	@command -v npm > /dev/null && npm install --silent --no-save --prefix .venv axe-core@4 || true
 	@touch $@
 
 clean:

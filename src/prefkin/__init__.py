@@ -9,7 +9,7 @@ decide     what to recommend, and what to ask next
 models     scikit-learn estimators: Off-C²PL, PrefKin, baselines
 evaluate   metrics, comparisons of methods, audits, pictures
 reproduce  the paper's experiments, and how fast every public call is
-apps       the command line
+apps       the command line, pages on which people answer
 
 Names below are imported when they are first used, so that `import prefkin` is quick.
 """

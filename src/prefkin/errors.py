@@ -19,6 +19,7 @@ __all__ = [
     "PrefkinWarning",
     "SeparationWarning",
     "SessionError",
+    "StoreError",
     "UnknownUser",
 ]
 
@@ -68,6 +69,10 @@ class ModelFileError(PrefkinError, ValueError):
 
 class SessionError(PrefkinError, ValueError):
     """A question or answer that does not belong to this session."""
+
+
+class StoreError(PrefkinError, RuntimeError):
+    """A store of answers that cannot be used, or cannot be reached now."""
 
 
 class PrefkinWarning(UserWarning):

@@ -271,3 +271,22 @@ def test_sessions_about_float32_rows_go_on():
 def test_damaged_states_of_the_first_format_are_refused(damage):
     with pytest.raises(SessionError, match="damaged"):
         ann_and_bo().resume_session({**OLD_ROWS, **damage}, Candidates(SHOWN))
+
+
+@pytest.mark.parametrize("rule", ["coverage", "fisher", "random", "information"])
+def test_a_copy_goes_its_own_way(model, candidates, rule):
+    session = model.session(3, candidates, rule=rule, random_state=1)
+    session.tell(session.ask(), True)
+    pending, theta = session.ask(), session.theta
+    ahead, behind = session.copy(), session.copy()
+    for answer in (False, True, False):
+        ahead.tell(ahead.ask(), answer)
+    ahead.skip(ahead.ask())
+    assert session.ask() == pending
+    assert np.array_equal(session.theta, theta)
+    assert (session.n_answers, ahead.n_answers, len(ahead.log)) == (1, 4, 5)
+    for answer in (False, True, False):
+        behind.tell(behind.ask(), answer)
+        session.tell(session.ask(), answer)
+    assert session.ask() == behind.ask()
+    assert session.state() == behind.state()

@@ -1,4 +1,5 @@
-"""Programs on top of the library; none of them knows another.
+"""Programs on top of the library; the command line starts the others, which do not know each other.
 
-cli  the command line, one file per command
+cli       the command line, one file per command
+annotate  pages on which people answer, and where their answers are kept
 """

@@ -21,7 +21,16 @@ from prefkin.data.arrays import FloatArray, LabelArray
 from prefkin.data.checks import as_number, is_missing
 from prefkin.errors import InvalidTable, PrefkinError
 
-__all__ = ["FORMATS", "as_csv", "holds_vectors", "label_column", "matrix_column", "number_column", "read_columns"]
+__all__ = [
+    "FORMATS",
+    "as_csv",
+    "as_file",
+    "holds_vectors",
+    "label_column",
+    "matrix_column",
+    "number_column",
+    "read_columns",
+]
 
 Columns = Mapping[str, Any]  # a numpy array or a narwhals series each; numpy arrays may have more dimensions
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
@@ -267,3 +276,21 @@ def as_csv(columns: Mapping[str, Iterable[Any]]) -> bytes:
     b'user,y\\nann,1\\n'
     """
     return pl.DataFrame({name: list(values) for name, values in columns.items()}, strict=False).write_csv().encode()
+
+
+def as_file(columns: Mapping[str, Iterable[Any]], suffix: str) -> bytes:
+    """Columns as the bytes of a .csv, .jsonl or .parquet file.
+
+    >>> as_file({"user": ["ann"], "y": [1]}, ".jsonl")
+    b'{"user":"ann","y":1}\\n'
+    """
+    if suffix == ".csv":
+        return as_csv(columns)
+    frame, content = pl.DataFrame({name: list(values) for name, values in columns.items()}, strict=False), io.BytesIO()
+    if suffix == ".jsonl":
+        frame.write_ndjson(content)
+    elif suffix == ".parquet":
+        frame.write_parquet(content)
+    else:
+        raise InvalidTable(f"files ending in {suffix or 'nothing'} are not written; use .parquet, .csv or .jsonl")
+    return content.getvalue()

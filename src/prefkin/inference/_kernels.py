@@ -6,6 +6,7 @@ each set of rows by itself, so that results depend neither on threads nor on who
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = [
     "descend",
     "gather",
     "least_eigenvalues",
+    "match_sites",
     "misses",
     "newton_steps",
 ]
@@ -33,6 +35,7 @@ OPTIONS: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz", "arcp"
 kernel: Callable[[Callable[..., Any]], Any] = njit(cache=True, **OPTIONS)
 part: Callable[[Callable[..., Any]], Any] = njit(**OPTIONS)  # of kernels, which keep it on disk
 
+ROOT_2, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 MOST_PASSES = 200  # sets that need more are for Newton's method
 LEAST_PIVOT = 1e-4  # of a diagonal entry, that Cholesky's method may leave of it where the matrix is a sum in float32
 FAR = 0.5  # change of a margin with which its curvature changes too much for a Newton step by the one before
@@ -468,6 +471,120 @@ def connect_tile(
                     doubtful[filled, 0], doubtful[filled, 1] = u, left + j
                     filled += 1
     return filled
+
+
+@part
+def factor(columns: Any, precision: Any, A: Any) -> None:
+    """The lower Cholesky factor of I + LᵀSL, given the columns of L, (r, n)."""
+    r, n = columns.shape
+    for a in range(r):
+        for b in range(a + 1):
+            total = 1.0 if a == b else 0.0
+            one, other = columns[a], columns[b]
+            for i in range(n):
+                total += one[i] * precision[i] * other[i]
+            for c in range(b):
+                total -= A[a, c] * A[b, c]
+            A[a, b] = np.sqrt(total) if a == b else total / A[b, b]
+
+
+@part
+def forward(A: Any, row: Any, out: Any) -> Any:
+    """A⁻¹ row, A lower triangular, into `out`; its squared length."""
+    square = 0.0
+    for a in range(len(row)):
+        total = row[a]
+        for c in range(a):
+            total -= A[a, c] * out[c]
+        out[a] = total / A[a, a]
+        square += out[a] * out[a]
+    return square
+
+
+@part
+def match_site(middle: Any, spread: Any, shares: Any, slopes: Any, farthest: Any) -> tuple[Any, Any, Any]:
+    """Log mass of σ(m) when m ~ N(middle, spread); precision and pull of the site with the same moments."""
+    mass, first, second = 0.0, 0.0, 0.0
+    for s in range(len(slopes)):
+        widen = 1.0 / np.sqrt(1.0 + spread * slopes[s] * slopes[s])
+        at = max(middle * slopes[s] * widen, farthest)
+        mass += shares[s] * 0.5 * math.erfc(-at / ROOT_2)
+        bell = math.exp(-0.5 * at * at) * widen / ROOT_TWO_PI * shares[s] * slopes[s]
+        first += bell
+        second += at * bell * widen * slopes[s]
+    slope = first / mass
+    curvature = min(max(slope * slope + second / mass, 1e-10), (1.0 - 1e-9) / spread)
+    precision = curvature / (1.0 - spread * curvature)
+    return math.log(mass), precision, slope * (1.0 + spread * precision) + precision * middle
+
+
+@kernel
+def match_sites(
+    L: Any,
+    columns: Any,
+    offset: Any,
+    sites: Any,
+    margin: Any,
+    evidence: Any,
+    which: Any,
+    rules: Any,
+    mixture: Any,
+    A: Any,
+    room: Any,
+) -> None:
+    """Expectation propagation under each of the priors `which`, until no margin's mean moves by more than `rules[0]`.
+
+    L (K, n, r), and its columns (K, r, n); offset, margin (K, n); sites (K, 3, n): precision, pull, level; rules: how
+    still, how many rounds, the least step, the least cavity, the farthest tail; mixture (2, normals): shares and slopes
+    of σ; A (r, r), room (3, r)
+    """
+    enough, most, least_step, least_cavity, farthest = rules
+    w, u, b = room[0], room[1], room[2]
+    for k in which:
+        rows, off, mean = L[k], offset[k], margin[k]
+        precision, pull, level = sites[k, 0], sites[k, 1], sites[k, 2]
+        n, r = rows.shape
+        step, change, turn = 1.0, np.inf, 0
+        while True:
+            factor(columns[k], precision, A)
+            for a in range(r):
+                column, total = columns[k, a], 0.0
+                for i in range(n):
+                    total += column[i] * (pull[i] - precision[i] * off[i])
+                b[a] = total
+            square = forward(A, b, w)
+            for a in range(r - 1, -1, -1):  # back substitution: u = A⁻ᵀ w
+                total = w[a]
+                for c in range(a + 1, r):
+                    total -= A[c, a] * u[c]
+                u[a] = total / A[a, a]
+            last, change = change, 0.0
+            for i in range(n):
+                now = off[i]
+                for a in range(r):
+                    now += rows[i, a] * u[a]
+                change = max(change, abs(now - mean[i]))
+                mean[i] = now
+            if turn > 0 and (change < enough or turn >= most):
+                break
+            if turn > 1 and change > last:
+                step = max(step / 2.0, least_step)
+            turn += 1
+            for i in range(n):
+                known = 1.0 / max(forward(A, rows[i], w), 1e-300)
+                left = max(known - precision[i], least_cavity * known)
+                spread, middle = 1.0 / left, (known * mean[i] - pull[i]) / left
+                log_mass, new_precision, new_pull = match_site(middle, spread, mixture[0], mixture[1], farthest)
+                precision[i] += step * (new_precision - precision[i])
+                pull[i] += step * (new_pull - pull[i])
+                wide, drawn = 1.0 + spread * precision[i], spread * pull[i] * pull[i] + 2.0 * pull[i] * middle
+                level[i] = log_mass + 0.5 * math.log(wide) - 0.5 * (drawn - precision[i] * middle * middle) / wide
+        total = 0.5 * square
+        for a in range(r):
+            total -= math.log(A[a, a])
+        for i in range(n):
+            total += level[i] + pull[i] * off[i] - 0.5 * precision[i] * off[i] * off[i]
+        evidence[k] = total
 
 
 def compiled_before() -> bool:

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["Sites", "above_zero", "cavities", "refine"]
+__all__ = ["FARTHEST", "LEAST_CAVITY", "SIGMOID", "Sites", "above_zero", "cavities", "refine"]
 
 # σ(x) ≈ Σ p Φ(s x), to 1e-6 (Monahan and Stefanski, 1992): moments of σ under a normal law in closed form
 _SHARES = np.array(
@@ -30,8 +30,9 @@ _SLOPES = np.array(
     [1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391,
      0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306]
 )  # fmt: skip
-_FARTHEST = -37.0  # standard deviations beyond which Φ underflows
-_LEAST_CAVITY = 0.02  # of a margin's precision: under a mixture, what others say might come out negative
+SIGMOID = np.array([_SHARES, _SLOPES])
+FARTHEST = -37.0  # standard deviations beyond which Φ underflows
+LEAST_CAVITY = 0.02  # of a margin's precision: under a mixture, what others say might come out negative
 _ROWS_AT_ONCE = 1 << 13  # so that what is computed stays in the cache
 
 
@@ -117,14 +118,14 @@ def _without(
     precision: FloatArray, pull: FloatArray, mean: FloatArray, variance: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     known = 1.0 / above_zero(variance)
-    left = np.maximum(known - precision, _LEAST_CAVITY * known)
+    left = np.maximum(known - precision, LEAST_CAVITY * known)
     return (known * mean - pull) / left, 1.0 / left
 
 
 def _matched(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Log mass of σ(m) when m ~ N(mean, variance); precision and pull of the site that gives the same moments."""
     widen = 1.0 / np.sqrt(1.0 + np.outer(variance, _SLOPES**2))
-    at = np.maximum((mean[:, None] * _SLOPES) * widen, _FARTHEST)
+    at = np.maximum((mean[:, None] * _SLOPES) * widen, FARTHEST)
     mass = ndtr(at) @ _SHARES
     bell = np.exp(-0.5 * at**2) * widen / np.sqrt(2.0 * np.pi)
     slope = bell @ (_SHARES * _SLOPES) / mass  # d log mass / d mean

@@ -230,6 +230,14 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         both = [ridge / kappa * np.linalg.inv(M) for M in (own, self.information(user))]
         return (both[0] + both[0].T) / 2.0, (both[1] + both[1].T) / 2.0
 
+    def comparisons(self, user: Hashable = None) -> Comparisons:
+        """What the model was fitted on, sorted by user; or one user's part of it."""
+        check_is_fitted(self)
+        every = np.arange(len(self._users)) if user is None else np.array([self.position(user)])
+        rows, sizes = self._users.of_many(every.tolist()), np.diff(self._users.starts)[every]
+        users = self.users_[np.repeat(every, sizes)]
+        return Comparisons.from_arrays(rows.Z, rows.y, users, weights=rows.weights, feature_names=self.feature_names_)
+
     # -- acting on it ------------------------------------------------------------------------------------------------
 
     def policy(

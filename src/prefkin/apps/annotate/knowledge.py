@@ -1,0 +1,111 @@
+"""What is known of people at one moment: a model, replaced as a whole when it has learnt more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from prefkin.apps.annotate.history import Answer, History
+from prefkin.apps.annotate.items import Items
+from prefkin.apps.annotate.store import Person
+from prefkin.data.arrays import FloatArray
+from prefkin.data.candidates import Candidates
+from prefkin.data.comparisons import Comparisons
+from prefkin.decide.belief import Belief
+from prefkin.decide.population import Population
+from prefkin.decide.session import ActiveSession
+from prefkin.errors import InvalidComparisons
+from prefkin.models.base import PreferenceModel
+from prefkin.models.prefkin.estimator import PrefKin
+
+__all__ = ["Knowledge", "answers_of", "difference"]
+
+USUAL_MARGIN = 2.0  # before anything is known: log odds of a usual pair, so that seven of ten answers can be foreseen
+
+
+class Knowledge:
+    """A model, or none yet; sessions start from it, and each answer counts once whether or not it was fitted.
+
+    >>> Knowledge(None).session("Zoe", Candidates([[[0.0], [1.0]]]), np.random.default_rng(0)).label
+    'Zoe'
+    """
+
+    def __init__(self, model: PreferenceModel | None) -> None:
+        self.model = model
+        self.labels = {} if model is None else {str(label): label for label in model.users_.tolist()}
+
+    def session(self, name: str, candidates: Candidates, rng: np.random.Generator) -> ActiveSession:
+        """Questions for somebody: as for anybody if they are not known, and otherwise from what is known of them.
+
+        All follow a mixture, which keeps what it hears in rows and no d × d matrix for a person.
+        """
+        known = self.labels.get(name)
+        if isinstance(self.model, PrefKin):
+            label = name if known is None else None
+            return self.model.session(known, candidates, rule="information", random_state=rng, label=label)
+        belief = _anything(candidates) if self.model is None or known is None else self.model.belief(known)
+        people = Population(np.ones(1), belief.mean[None], belief.covariance[None])
+        return ActiveSession.of_newcomer(people, candidates, label=name, rng=rng)
+
+    def unheard(self, name: str, items: Items, answers: Iterable[Answer]) -> list[bool]:
+        """Of somebody's answers, which are new to the model? It may have been fitted on some of them."""
+        known: Counter[bytes] = Counter()
+        if self.model is not None and name in self.labels:
+            rows = self.model.comparisons(self.labels[name])
+            known.update(_mark(row) for row in (2.0 * rows.y - 1.0)[:, None] * rows.Z)
+        new = []
+        for answer in answers:
+            mark = _mark(difference(items, answer))
+            new.append(known[mark] == 0)
+            known[mark] -= known[mark] > 0
+        return new
+
+    def with_answers(self, items: Items, histories: dict[Person, History]) -> Comparisons | None:
+        """Everything that can be learnt from by now: what the model was fitted on, and answers since."""
+        old = None if self.model is None else self.model.comparisons()
+        Z, users = [], []
+        for person, history in histories.items():
+            answers = list(history.answers)
+            for answer, new in zip(answers, self.unheard(person.name, items, answers), strict=True):
+                if new:
+                    Z.append(difference(items, answer))
+                    users.append(person.name)
+        if old is None and not Z:
+            return None
+        rows, weights = np.array(Z).reshape(-1, items.candidates.dim), np.ones(len(Z))
+        won = np.arange(len(Z)) % 2  # sides by turns, so that "the first one always wins" is nothing to learn
+        rows, who = np.where(won[:, None] == 1, rows, -rows), np.array(users, dtype=object)
+        if old is not None:
+            rows, won = np.concatenate([old.Z, rows]), np.concatenate([old.y, won])
+            weights = np.concatenate([old.weights, weights])
+            who = np.concatenate([np.array([str(label) for label in old.users], dtype=object), who])
+        try:
+            return Comparisons.from_arrays(rows, won, who.astype(str), weights=weights)
+        except InvalidComparisons:  # nothing but pairs without a difference
+            return None
+
+
+def difference(items: Items, answer: Answer) -> FloatArray:
+    """Features of what was chosen, minus those of the other."""
+    asked, actions = answer.question, items.candidates.of(answer.question.context)
+    chosen, other = (asked.left, asked.right) if answer.choice == "left" else (asked.right, asked.left)
+    return actions[chosen] - actions[other]
+
+
+def answers_of(histories: dict[Person, History]) -> int:
+    """How many answers count, of everybody together."""
+    return sum(history.answered for history in histories.values())
+
+
+def _mark(row: FloatArray) -> bytes:
+    return (np.asarray(row, dtype=np.float64) + 0.0).tobytes()  # + 0: -0 and 0 are one number
+
+
+def _anything(candidates: Candidates) -> Belief:
+    """Before anything is known: any direction, as strong as preferences usually are about these pairs."""
+    first = candidates.features[candidates.starts[:-1]]
+    apart = candidates.features - np.repeat(first, candidates.sizes, axis=0)
+    usual = float(np.sqrt(np.mean(np.sum(apart**2, axis=1)))) or 1.0
+    return Belief(np.zeros(candidates.dim), USUAL_MARGIN / usual * np.eye(candidates.dim))

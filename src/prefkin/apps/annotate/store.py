@@ -1,0 +1,466 @@
+"""Where answers are kept: one SQLite file, or PostgreSQL. Events are only ever added, and never changed.
+
+An answer is acknowledged after its commit. Everything is written by one thread, which commits together whatever is
+waiting: two hundred people who answer at once share one wait for the disk, and nobody waits for a lock.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from prefkin.apps.annotate.history import Event, History
+from prefkin.apps.annotate.items import Items
+from prefkin.apps.annotate.tokens import Role, hashed, same
+from prefkin.data.candidates import Candidates
+from prefkin.errors import StoreError
+
+__all__ = ["SCHEMA", "NameTaken", "Person", "Store", "store_url"]
+
+Result = TypeVar("Result")
+
+SCHEMA = 1
+MIGRATIONS: dict[int, tuple[str, ...]] = {}  # statements that lead from a version to the next
+AT_ONCE = 256  # appends in one transaction
+TRIES = 3  # of a transaction that met another worker's
+
+tables = sa.MetaData()
+about = sa.Table("about", tables, sa.Column("key", sa.Text, primary_key=True), sa.Column("value", sa.Text))
+items_table = sa.Table(
+    "items",
+    tables,
+    sa.Column("context", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("action", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("context_label", sa.Text),
+    sa.Column("action_label", sa.Text),
+    sa.Column("prompt", sa.Text),
+    sa.Column("text", sa.Text),
+    sa.Column("image", sa.Text),
+    sa.Column("features", sa.LargeBinary),  # float64
+)
+people_table = sa.Table(
+    "people",
+    tables,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.Text, unique=True, nullable=False),
+)
+tokens_table = sa.Table(
+    "tokens",
+    tables,
+    sa.Column("hash", sa.Text, primary_key=True),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("person", sa.Integer),
+)
+events_table = sa.Table(
+    "events",
+    tables,
+    sa.Column("person", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("question", sa.Text, nullable=False),
+    sa.Column("context", sa.Integer),
+    sa.Column("left", sa.Integer),
+    sa.Column("right", sa.Integer),
+    sa.Column("choice", sa.Text),
+    sa.Column("seconds", sa.Double),
+)
+
+
+class NameTaken(StoreError):
+    """Two people cannot have one name."""
+
+
+class Person(NamedTuple):
+    """Somebody who answers."""
+
+    id: int
+    name: str
+
+
+def store_url(store: str) -> str:
+    """A database URL as it is, and a file name as the URL of a SQLite file.
+
+    >>> store_url("answers.db"), store_url("postgresql://host/study")
+    ('sqlite:///answers.db', 'postgresql+psycopg://host/study')
+    """
+    if store.startswith(("postgresql://", "postgres://")):
+        return "postgresql+psycopg://" + store.partition("://")[2]
+    return store if "://" in store else f"sqlite:///{store}"
+
+
+class Store:
+    """A project's items, people and events in a database.
+
+    >>> import tempfile
+    >>> items = Items(Candidates([[[1.0], [2.0]]]), ("One.", "Two."), ("", ""), ("Which?",))
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = Store.create(f"{folder.name}/answers.db", items)
+    >>> zoe = store.join("Zoe")
+    >>> store.append([Event(zoe.id, 1, 0.0, "asked", "q1", 0, 1, 0)])
+    True
+    >>> store.append([Event(zoe.id, 1, 0.0, "asked", "q2", 0, 0, 1)])      # somebody was faster
+    False
+    >>> store.history(zoe.id).pending.id
+    'q1'
+    >>> store.close(); folder.cleanup()
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = store_url(url)
+        try:
+            remote = not self.url.startswith("sqlite")
+            self.engine = sa.create_engine(self.url, pool_pre_ping=remote, pool_size=8, max_overflow=40)
+        except (ArgumentError, NoSuchModuleError, ImportError):
+            raise StoreError(
+                f"--store {_shown(url)}: neither a file nor a database URL (sqlite:///FILE, postgresql://HOST/NAME)"
+            ) from None
+        if self.engine.dialect.name == "sqlite":
+            sa.event.listen(self.engine, "connect", _safe_sqlite)
+            sa.event.listen(self.engine, "begin", _begin_sqlite)
+        self.reader = self.engine.execution_options(reading=True)
+        self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._roles: dict[str, tuple[Role, int | None]] = {}  # tokens that were looked up: they never change
+        self._writer = threading.Thread(target=self._write, name="store", daemon=True)
+        self._writer.start()
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, url: str) -> Store:
+        """A store that exists, brought to this version."""
+        path = Path(store_url(url).removeprefix("sqlite:///"))
+        if store_url(url).startswith("sqlite") and not path.is_file():
+            raise StoreError(f"{url}: no such store; prefkin annotate makes one")
+        store = cls(url)
+        with store._reported(), store.engine.begin() as connection:
+            if not sa.inspect(connection).has_table("about"):
+                raise StoreError(f"{_shown(url)}: this database is no store of answers; prefkin annotate makes one")
+            _migrate(connection, _shown(url))
+        return store
+
+    @classmethod
+    def create(cls, url: str, items: Items) -> Store:
+        """The store of these items: a new one, or the one that is there if it is about the same."""
+        store, mark = cls(url), items.fingerprint
+        with store._reported(), store.engine.begin() as connection:
+            there = set(sa.inspect(connection).get_table_names())
+            if "about" not in there:
+                if there & {"items", "people", "tokens", "events"}:
+                    raise StoreError(f"{_shown(url)}: tables of another program are in this database; give another")
+                tables.create_all(connection)
+                connection.execute(about.insert(), [{"key": "schema", "value": str(SCHEMA)}])
+                connection.execute(about.insert(), [{"key": "items", "value": mark}])
+                for some in _batched(_rows(items), AT_ONCE):
+                    connection.execute(items_table.insert(), some)
+                return store
+            _migrate(connection, _shown(url))
+            found = connection.scalar(sa.select(about.c.value).where(about.c.key == "items"))
+            if found != mark:
+                raise StoreError(
+                    f"{_shown(url)}: this store is about other items; give the items it was begun with, or another "
+                    "--store"
+                )
+        return store
+
+    def close(self) -> None:
+        """Write what is waiting, and let go of the database."""
+        self._waiting.put(None)
+        self._writer.join(timeout=10)
+        self.engine.dispose()
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """What a database says, in one line; a store that cannot be used is closed again."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            reason = str(getattr(error, "orig", error)).strip().splitlines()[:1]
+            self.close()
+            raise StoreError(f"{_shown(self.url)}: the database says: {''.join(reason):.160}") from None
+        except StoreError:
+            self.close()
+            raise
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        """What the organiser decided: paused, closed, results."""
+        with self._read() as connection:
+            found = connection.scalar(sa.select(about.c.value).where(about.c.key == "settings"))
+        return dict(json.loads(found)) if found else {}
+
+    def set(self, **settings: Any) -> None:
+        """Decide anew; other settings stay."""
+
+        def decide(connection: sa.Connection) -> None:
+            found = connection.scalar(sa.select(about.c.value).where(about.c.key == "settings"))
+            value = json.dumps((json.loads(found) if found else {}) | settings)
+            if found is None:
+                connection.execute(about.insert().values(key="settings", value=value))
+            else:
+                connection.execute(about.update().where(about.c.key == "settings").values(value=value))
+
+        self._written(decide)
+
+    # -- people and tokens -------------------------------------------------------------------------------------------
+
+    def join(self, name: str, token: str | None = None, at: float | None = None) -> Person:
+        """Somebody new, with the token of their link; a name that is taken is refused."""
+        when = time.time() if at is None else at
+
+        def add(connection: sa.Connection) -> Person:
+            made = connection.execute(people_table.insert().values(name=name))
+            assert made.inserted_primary_key is not None
+            person = Person(int(made.inserted_primary_key[0]), name)
+            connection.execute(events_table.insert(), [Event(person.id, 0, when, "joined")._asdict()])
+            if token is not None:
+                connection.execute(tokens_table.insert().values(hash=hashed(token), role="person", person=person.id))
+            return person
+
+        try:
+            return self._written(add)
+        except IntegrityError:
+            raise NameTaken(f"somebody here is called {name!r} already; choose another name") from None
+
+    def allow(self, token: str, role: Role, person: int | None = None) -> None:
+        """One more token for this role."""
+        row = {"hash": hashed(token), "role": role, "person": person}
+        self._written(lambda connection: connection.execute(tokens_table.insert(), [row]))
+
+    def who(self, token: str) -> tuple[Role, int | None] | None:
+        """The role and the person behind a token, or None."""
+        mark = hashed(token)
+        if mark not in self._roles:
+            with self._read() as connection:
+                found = connection.execute(sa.select(tokens_table).where(tokens_table.c.hash == mark)).first()
+            if found is None or not same(found.hash, mark):
+                return None
+            self._roles[mark] = found.role, found.person
+        return self._roles[mark]
+
+    def people(self) -> list[Person]:
+        """Everybody who joined, in that order."""
+        with self._read() as connection:
+            return [Person(*row) for row in connection.execute(sa.select(people_table).order_by(people_table.c.id))]
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def append(self, events: Sequence[Event]) -> bool:
+        """Add one person's next events, all or none; False when others were added meanwhile. Returns after commit."""
+        job = _Job(events, None, Future())
+        self._waiting.put(job)
+        return bool(job.done.result())
+
+    def history(self, person: int) -> History:
+        """Everything that happened to one person."""
+        return History.of(self._events(events_table.c.person == person))
+
+    def last(self, person: int) -> int:
+        """The number of a person's last event."""
+        with self._read() as connection:
+            query = sa.select(sa.func.max(events_table.c.number)).where(events_table.c.person == person)
+            return int(connection.scalar(query) or 0)
+
+    def histories(self) -> dict[Person, History]:
+        """Everybody's, as of one moment."""
+        people = {person.id: person for person in self.people()}
+        found: dict[Person, History] = {person: History() for person in people.values()}
+        for event in self._events():
+            if event.person in people:  # nobody who joined since
+                found[people[event.person]].add(event)
+        return found
+
+    def _events(self, *where: sa.ColumnElement[bool]) -> Iterable[Event]:
+        query = sa.select(events_table).where(*where).order_by(events_table.c.person, events_table.c.number)
+        with self._read() as connection:
+            return [Event(*row) for row in connection.execute(query)]
+
+    def items(self) -> Items:
+        """The items as they were when the store was made."""
+        with self._read() as connection:
+            query = sa.select(items_table).order_by(items_table.c.context, items_table.c.action)
+            rows = list(connection.execute(query))
+        parts: dict[int, list[Any]] = {}
+        for row in rows:
+            parts.setdefault(row.context, []).append(np.frombuffer(row.features))
+        heads = {row.context: row for row in rows}
+        candidates = Candidates(
+            [np.array(part) for part in parts.values()],
+            contexts=[heads[x].context_label for x in parts],
+            actions=[row.action_label for row in rows],
+        )
+        return Items(
+            candidates,
+            tuple(row.text for row in rows),
+            tuple(row.image for row in rows),
+            tuple(heads[x].prompt for x in parts),
+        )
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _reach(self) -> Iterator[None]:
+        """A database that cannot be reached is no fault of who asks: they may ask again."""
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except SQLAlchemyError as error:
+            raise StoreError(f"the store cannot be reached now ({type(error).__name__}); try again") from None
+
+    @contextmanager
+    def _read(self) -> Iterator[sa.Connection]:
+        with self._reach(), self.reader.connect() as connection:
+            yield connection
+
+    def _written(self, work: Callable[[sa.Connection], Result]) -> Result:
+        """What `work` returns, after it was committed."""
+        job = _Job((), work, Future())
+        self._waiting.put(job)
+        found: Result = job.done.result()
+        return found
+
+    def _write(self) -> None:
+        """The thread that writes: whatever is waiting, in one transaction."""
+        while (first := self._waiting.get()) is not None:
+            batch, last = [first], False
+            with suppress(queue.Empty):
+                while len(batch) < AT_ONCE and not last:
+                    more = self._waiting.get_nowait()
+                    last = more is None
+                    batch += [] if more is None else [more]
+            self._commit(batch)
+            if last:
+                return
+
+    def _commit(self, batch: list[_Job]) -> None:
+        results: list[Any] = []
+        for attempt in range(TRIES):
+            try:
+                with self._reach(), self.engine.begin() as connection:
+                    accepted = iter(_in_turn(connection, [job.events for job in batch if job.events]))
+                    results = [next(accepted) if job.events else _alone(connection, job.work) for job in batch]
+                break
+            except IntegrityError:  # another worker added to the same history at the same moment
+                results = [False if job.events else StoreError("the store is busy; try again") for job in batch]
+            except BaseException as error:
+                results = [error] * len(batch)
+                break
+            time.sleep(0.01 * attempt)
+        for job, result in zip(batch, results, strict=True):
+            if isinstance(result, BaseException):
+                job.done.set_exception(result)
+            else:
+                job.done.set_result(result)
+
+
+class _Job(NamedTuple):
+    """Something to write: events, or some other work."""
+
+    events: Sequence[Event]
+    work: Callable[[sa.Connection], Any] | None
+    done: Future[Any]
+
+
+def _alone(connection: sa.Connection, work: Callable[[sa.Connection], Any] | None) -> Any:
+    """What work returns, or how it fails: only what it wrote itself is undone then."""
+    assert work is not None
+    try:
+        with connection.begin_nested():
+            return work(connection)
+    except IntegrityError as error:
+        return error
+
+
+def _in_turn(connection: sa.Connection, appends: list[Sequence[Event]]) -> list[bool]:
+    """Insert those appends that continue a history where it ends, and say which."""
+    if not appends:
+        return []
+    people = {events[0].person for events in appends}
+    query = (
+        sa.select(events_table.c.person, sa.func.max(events_table.c.number))
+        .where(events_table.c.person.in_(people))
+        .group_by(events_table.c.person)
+    )
+    last = {person: int(number) for person, number in connection.execute(query)}
+    accepted, rows = [], []
+    for events in appends:
+        taken = events[0].number == last.get(events[0].person, -1) + 1
+        accepted.append(taken)
+        if taken:
+            last[events[0].person] = events[-1].number
+            rows += [event._asdict() for event in events]
+    if rows:
+        connection.execute(events_table.insert(), rows)
+    return accepted
+
+
+def _batched(rows: Iterator[Result], size: int) -> Iterator[list[Result]]:
+    """So many at a time, so that they need not all be held at once."""
+    while some := list(islice(rows, size)):
+        yield some
+
+
+def _rows(items: Items) -> Iterator[dict[str, Any]]:
+    candidates = items.candidates
+    for row, x in enumerate(candidates.owner.tolist()):
+        action = row - int(candidates.starts[x])
+        yield {
+            "context": x,
+            "action": action,
+            "context_label": items.context(x),
+            "action_label": items.label(x, action),
+            "prompt": items.prompts[x],
+            "text": items.texts[row],
+            "image": items.images[row],
+            "features": candidates.features[row].tobytes(),
+        }
+
+
+def _migrate(connection: sa.Connection, name: str) -> None:
+    """Bring the schema to this version, inside the caller's transaction."""
+    found = int(connection.scalar(sa.select(about.c.value).where(about.c.key == "schema")) or 0)
+    if found > SCHEMA:
+        raise StoreError(
+            f"{name}: written by a newer prefkin (schema {found}, this one knows {SCHEMA}); use that version"
+        )
+    for version in range(found, SCHEMA):
+        for statement in MIGRATIONS[version]:
+            connection.exec_driver_sql(statement)
+    if found < SCHEMA:
+        connection.execute(about.update().where(about.c.key == "schema").values(value=str(SCHEMA)))
+
+
+def _safe_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
+    """Readers do not wait for writers, and a commit is on the disk before it is acknowledged."""
+    connection.isolation_level = None  # transactions are begun by us
+    for setting in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
+        connection.execute(f"PRAGMA {setting}")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    """Whoever will write says so at once: two that first read and then write would have to begin again."""
+    reading = connection.get_execution_options().get("reading")
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+def _shown(url: str) -> str:
+    """A store's name without a password."""
+    try:
+        return sa.make_url(url).render_as_string(hide_password=True) if "://" in url else url
+    except ArgumentError:
+        return url

@@ -1,0 +1,46 @@
+"""`prefkin answers STORE --out FILE`: what people answered, as comparisons that `prefkin fit` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from prefkin.apps.cli.console import find_user, out, write_file
+from prefkin.data.formats import as_file
+from prefkin.errors import InvalidParameter, StoreError
+from prefkin.models.reports import counted
+
+
+def answers(
+    store: str = typer.Argument(metavar="STORE", help="Where answers are kept: a file, or a database URL."),
+    out_file: Path = typer.Option(..., "--out", help="File to write: .parquet, .csv or .jsonl."),
+    form: str | None = typer.Option(None, "--as", help="In the form of another tool: labelstudio, argilla or trl."),
+    user: str | None = typer.Option(None, help="Only what this person answered."),
+) -> None:
+    """What people answered, as comparisons that fit reads; people may go on answering meanwhile."""
+    try:
+        from prefkin.apps.annotate.export import FORMS, comparisons
+        from prefkin.apps.annotate.store import Store
+    except ImportError as error:
+        raise InvalidParameter(f"this needs {error.name}; pip install 'prefkin[annotate]'") from None
+    if form is not None and form not in FORMS:
+        raise InvalidParameter(f"--as must be one of {', '.join(FORMS)}; got {form!r}")
+    kept = Store.open(store)
+    try:
+        items, histories = kept.items(), kept.histories()
+    finally:
+        kept.close()
+    if user is not None:
+        wanted = find_user([person.name for person in histories], user)
+        histories = {person: history for person, history in histories.items() if person.name == wanted}
+    n = sum(history.answered for history in histories.values())
+    if n == 0:
+        raise StoreError(f"{store}: nobody has answered yet; there is nothing to write")
+    if form is not None:
+        content = FORMS[form](items, histories).encode()
+    else:
+        content = as_file(comparisons(items, histories), out_file.suffix.lower())
+    write_file(out_file, content)
+    people = sum(history.answered > 0 for history in histories.values())
+    out.print(f"{counted(n, 'answer')} of {people} people written to {out_file}")

@@ -1,0 +1,50 @@
+"""Groups and prior are learnt again in another process, and a failure costs nothing."""
+
+import random
+
+import pytest
+
+from prefkin.apps.annotate import learning
+from prefkin.apps.annotate.engine import Engine
+from prefkin.apps.annotate.knowledge import Knowledge
+from prefkin.apps.annotate.learning import Learner
+from tests.apps.annotate.test_engine import wait_for
+
+
+@pytest.fixture
+def answered(store, items):
+    """Three people who have answered a little."""
+    engine = Engine(store, items, Knowledge(None), rng=random.Random(0))
+    for name in ("Ada", "Ben", "Cleo"):
+        person = store.join(name)
+        state = engine.question(person)
+        for turn in range(8):
+            state = engine.answer(person, state.question.id, ("left", "right")[turn % 2])
+    yield engine
+    engine.stop()
+
+
+def test_the_model_is_learnt_in_another_process_and_replaced(answered):
+    learner = Learner(answered, Knowledge(None), every=20)
+    wait_for(lambda: learner.lesson is not None, seconds=120)
+    assert learner.lesson.answers == 24
+    assert learner.lesson.picture.startswith(b"\x89PNG")
+    assert set(answered.knowledge.labels) == {"Ada", "Ben", "Cleo"}
+    ada = answered.store.people()[0]
+    assert answered.question(ada).answered == 8
+    assert answered.conversation(ada).session.n_answers in (0, 8)  # all are in the model, or it is still the old one
+    learner.stop()
+
+
+def test_a_failure_costs_nothing_and_is_said(answered, monkeypatch, caplog):
+    monkeypatch.setattr(learning, "__name__", "prefkin.no_such_module")
+    before = answered.knowledge
+    learner = Learner(answered, Knowledge(None), every=20)
+    wait_for(lambda: learner.failed != "", seconds=60)
+    assert "No module named prefkin.no_such_module" in learner.failed
+    assert answered.knowledge is before
+    assert "people go on as before" in caplog.text
+    ada = answered.store.people()[0]
+    state = answered.question(ada)
+    assert answered.answer(ada, state.question.id, "left").answered == 9
+    learner.stop()
