@@ -2,13 +2,12 @@
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 
 def choice_loss(theta, options, chosen):
     """Mean negative log-likelihood of choices."""
     values = [np.asarray(some) @ theta for some in options]
-    return float(np.mean([logsumexp(value) - value[pick] for value, pick in zip(values, chosen)]))
+    return float(np.mean([np.logaddexp.reduce(value) - value[pick] for value, pick in zip(values, chosen)]))
 
 
 def pooled_logit(options, chosen, ridge):

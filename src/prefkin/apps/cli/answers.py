@@ -18,7 +18,10 @@ def answers(
     form: str | None = typer.Option(None, "--as", help="In the form of another tool: labelstudio, argilla or trl."),
     user: str | None = typer.Option(None, help="Only what this person answered."),
 ) -> None:
-    """What people answered, as comparisons that fit reads; people may go on answering meanwhile."""
+    """What people answered, as comparisons that fit reads.
+
+    People may go on answering meanwhile.
+    """
     try:
         from prefkin.apps.annotate.export import FORMS, comparisons
         from prefkin.apps.annotate.store import Store
