@@ -187,3 +187,13 @@ def test_a_damaged_file_of_a_library_that_panics_is_one_line(tmp_path, monkeypat
     monkeypatch.setattr(pl, "read_parquet", panic)
     done = prefkin_says("audit", "v.parquet", cwd=tmp_path)
     assert done.stderr == "prefkin: v.parquet: not a readable .parquet file: called unwrap()\n"
+
+
+def test_a_library_that_gives_up_while_reading_is_one_line_that_names_the_file(tmp_path):
+    program = (
+        "import os; from pathlib import Path; from prefkin.apps.cli.console import without_panics\n"
+        "with without_panics(Path('votes.parquet')):\n    os.write(2, b'stack backtrace'); os.abort()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "prefkin: votes.parquet is damaged: it cannot be read\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import tempfile
 import warnings
 from collections.abc import Collection, Iterator
@@ -79,7 +81,7 @@ def comparisons_from(
     names: str | None = None,
 ) -> Comparisons:
     """Read a comparisons file, name its features, and say what was left out."""
-    with without_panics():
+    with without_panics(file):
         data = read_comparisons(file, column_map(mapping), features=listed(features), items=items, drop=tuple(drop))
     if (given := listed(names)) is not None:
         if len(given) != data.dim:
@@ -158,8 +160,12 @@ def about(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def without_panics() -> Iterator[None]:
-    """Hold back what libraries write to stderr by themselves; it is dropped if the reading ends in an error of ours."""
+def without_panics(file: Path) -> Iterator[None]:
+    """Hold back what libraries write to stderr by themselves; it is dropped if the reading ends in an error of ours.
+
+    Damage can make the Parquet reader ask for more memory than there is, and then it ends the process by a signal that
+    Python does not hear: only a handler of the C library can still say which file it was.
+    """
     try:
         stderr = os.dup(2)
     except OSError:  # closed
@@ -167,11 +173,29 @@ def without_panics() -> Iterator[None]:
         return
     with tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
+
+        def say(_: int) -> None:
+            os.write(stderr, f"prefkin: {file} is damaged: it cannot be read\n".encode(errors="backslashreplace"))
+            os._exit(2)
+
+        handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(say)
+        before = _on_abort(ctypes.cast(handler, ctypes.c_void_p))
         try:
             yield
             held.seek(0)
             with suppress(OSError):
                 os.write(stderr, held.read())
         finally:
+            _on_abort(before)
             os.dup2(stderr, 2)
             os.close(stderr)
+
+
+def _on_abort(handler: Any) -> Any:
+    """What the C library does when a library gives up; returns what it did before."""
+    try:
+        change = ctypes.CDLL(None).signal
+    except (OSError, TypeError, AttributeError):  # none that we know
+        return None
+    change.restype, change.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    return change(signal.SIGABRT, handler)

@@ -43,7 +43,7 @@ def rank(
         _check_csv(csv, candidates, folder)
     model = load(folder)
     label = find_user(model.users_.tolist(), user)
-    with without_panics():
+    with without_panics(candidates):
         cands = read_candidates(candidates, column_map(mapping), features=listed(features))
     given, fitted = cands.feature_names or (), model.feature_names_ or ()
     if given != fitted and sorted(given) == sorted(fitted):
