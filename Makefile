@@ -4,7 +4,7 @@
 # make quick  the tests that take no time, in half a minute
 # make fuzz   odd inputs by the thousand: COUNT=100000 SEED=0; what was found
 # make kills  the program killed and interrupted at any moment: KILLS=100 SEED=0
-# make test-statistics  claims that take many draws: coverage, forecasts
+# make test-long  claims that take many draws, programs that are killed
 # make test-annotate  people answering in a real browser, on SQLite and PostgreSQL, while servers are killed
 PYTHON ?= python3
 BIN := .venv/bin
@@ -19,7 +19,7 @@ COUNT ?= 10000
 KILLS ?= 20
 SEED ?= 0
 
-.PHONY: demo annotate test quick test-annotate test-statistics fuzz kills lint clean
+.PHONY: demo annotate test quick test-annotate test-long fuzz kills lint clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
@@ -31,10 +31,10 @@ test: $(READY) lint
 	$(TESTS)
 
 quick: $(READY)
-	$(TESTS) -m 'not slow and not annotate and not statistical'
+	$(TESTS) -m 'not slow and not annotate and not long'
 
-test-statistics: $(READY)
-	$(TESTS) -m statistical tests
+test-long: $(READY)
+	$(TESTS) -m long tests
 
 test-annotate: $(BROWSER)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -m annotate -rs tests/apps/annotate

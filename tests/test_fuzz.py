@@ -25,6 +25,7 @@ def test_odd_inputs_work_or_are_refused_in_a_line(name, capfd):
     holds()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="processes are looked for in /proc")
 @pytest.mark.parametrize("job", ["fit", "reproduce"])
 def test_a_kill_leaves_all_or_nothing(job):

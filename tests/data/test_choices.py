@@ -197,7 +197,7 @@ def test_certain_answers_about_scattered_pairs_count_as_they_are(rng):
     assert effective_weights(Comparisons.from_arrays(np.hstack([Z, Z[:, :2]]), y, owner).by_user()) is None
 
 
-@pytest.mark.statistical
+@pytest.mark.long
 def test_rankings_told_as_such_predict_better_than_all_their_pairs():
     losses = []
     for seed in range(3):

@@ -66,7 +66,7 @@ def test_the_forecast_of_a_known_course_is_exact_and_its_extrapolation_near():
     assert "extrapolated from 12" in str(short)
 
 
-@pytest.mark.statistical
+@pytest.mark.long
 @pytest.mark.parametrize("rule", ["posterior", "coverage"])
 def test_the_forecast_is_right_within_a_factor(worlds, rule):
     ratios = []
@@ -127,7 +127,7 @@ def test_regrets_come_from_the_posterior():
     assert lost.mean() == pytest.approx(expected, rel=0.03)
 
 
-@pytest.mark.statistical
+@pytest.mark.long
 def test_stopping_leaves_a_regret_below_the_tolerance_as_often_as_promised(worlds):
     """48 conversations at 90 %: fewer than 38 kept promises would have a chance of 1 % if it were true."""
     kept, asked = [], []

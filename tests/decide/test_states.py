@@ -319,6 +319,7 @@ def test_what_a_killed_program_left_is_swept_away(demo, tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == [".s.json.mine", "s.json"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_nothing_acknowledged_is_lost_when_programs_are_killed():
     """A small round of `python -m tests.decide.kills`."""

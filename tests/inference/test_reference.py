@@ -18,7 +18,7 @@ def together(people):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ridge", [1.0, 1e-3, 1e-9])
-@pytest.mark.parametrize("d", [3, 20, 60])
+@pytest.mark.parametrize("d", [3, 20, pytest.param(60, marks=pytest.mark.long)])
 def test_own_estimates_are_those_of_newtons_method_in_double_precision(kind, ridge, d):
     rng = np.random.default_rng([KINDS.index(kind), d])
     people = [drawn(rng, kind, d, int(rng.integers(1, 3 * d))) for _ in range(4 if d == 60 else 8)]

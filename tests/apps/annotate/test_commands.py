@@ -90,6 +90,7 @@ def test_a_store_of_another_project(folder, tmp_path, items):
     assert "this store is about other items" in done.stderr
 
 
+@pytest.mark.long
 def test_from_links_to_a_fit(folder, tmp_path):
     store, links = tmp_path / "answers.db", tmp_path / "links.json"
     with Server(

@@ -24,6 +24,7 @@ def answered(store, items):
     engine.stop()
 
 
+@pytest.mark.long
 def test_the_model_is_learnt_in_another_process_and_replaced(answered):
     learner = Learner(answered, Knowledge(None), every=20)
     wait_for(lambda: learner.lesson is not None, seconds=120)

@@ -56,6 +56,7 @@ def test_lemma_1_and_ci_are_the_printed_formulas(rng):
         assert own_radius(model, u) == pytest.approx(lemma, rel=1e-9)
 
 
+@pytest.mark.long
 def test_lemma_3_and_theorem_1_hold_in_simulation(rng):
     """Pooling two groups: ‖θ̃ − θ‖_M̃ ≤ noise + bias for every user, and the policy's gap is below the bound."""
     for _ in range(20):

@@ -109,7 +109,7 @@ def test_the_ball_holds_what_it_says(rng):
     assert np.mean(lengths <= ball_radius(np.trace(C), (C * C).sum(), 0.95)) == pytest.approx(0.95, abs=0.005)
 
 
-@pytest.mark.statistical
+@pytest.mark.long
 @given(seed=st.integers(0, 300))
 @settings(max_examples=5)
 def test_users_who_want_the_same_are_one_apart_on_average_however_little_is_known(seed):
@@ -144,7 +144,7 @@ def simulated(seed, dim=4, n=40, n_users=40, strength=2.0, groups=40):
     return Z, y, users, theta
 
 
-@pytest.mark.statistical
+@pytest.mark.long
 @pytest.mark.parametrize(("ridge", "delta"), [(1.0, 0.05), ("auto", 0.05), (5.0, 0.3)])
 def test_the_calibrated_radius_covers_as_often_as_it_says(ridge, delta):
     covered = []
@@ -156,7 +156,7 @@ def test_the_calibrated_radius_covers_as_often_as_it_says(ridge, delta):
     assert np.mean(covered) == pytest.approx(1 - delta, abs=0.03 if delta < 0.1 else 0.07)
 
 
-@pytest.mark.statistical
+@pytest.mark.long
 def test_the_calibrated_width_covers_as_often_as_it_says():
     covered = []
     for seed in range(8):

@@ -357,7 +357,7 @@ def test_answers_that_tell_nothing_do_not_make_the_fit_sure_of_itself():
     assert folded.theta[0] > 0.1
 
 
-@pytest.mark.statistical
+@pytest.mark.long
 def test_weak_preferences_are_within_their_radius():
     """Weak preferences and few answers, d = 2, ten each: scales that are not known must not be taken for 0."""
     missed = 0
