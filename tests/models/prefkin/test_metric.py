@@ -1,5 +1,7 @@
 """How people differ: covariances learnt from everybody, against slow and literal versions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
@@ -8,7 +10,10 @@ import prefkin
 from prefkin import Comparisons, PrefKin
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Signed, expand
+from prefkin.models.prefkin import estimator
+from prefkin.models.prefkin.calibrate import judge
 from prefkin.models.prefkin.metric import KINDS, Metric, Unit, free_numbers, learn_metric
+from prefkin.models.prefkin.settings import CALIBRATION
 
 
 def people(rng, covariance, n_users=150, n=12, mean=0.5):
@@ -100,6 +105,17 @@ def test_held_out_answers_choose_a_covariance_where_people_have_one(rng):
         return -np.mean(chance * np.log(said) + (1 - chance) * np.log(1 - said))
 
     assert loss(model) < loss(plain) - 0.005
+
+
+def test_of_many_people_some_judge_for_all(rng, monkeypatch):
+    Z, y, users, _ = people(rng, 3.0 * CORRELATED, n_users=260, n=8, mean=0.0)
+    monkeypatch.setattr(estimator, "CALIBRATION", replace(CALIBRATION, answers=1))
+    judging = []
+    monkeypatch.setattr(estimator, "judge", lambda rows, *rest: judging.append(len(rows)) or judge(rows, *rest))
+    model = PrefKin().fit(Z, y, users=users)
+    assert judging == [200]
+    assert model._fitted.metric.root.ndim == 2
+    assert len(model.theta_) == 260
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -61,7 +61,7 @@ from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, Prior, finished, pieces, solved
 from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
-from prefkin.models.prefkin.settings import LIMITS, METRIC, TRUST, largest_crowd
+from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
@@ -210,7 +210,12 @@ class PrefKin(PreferenceModel):
         for kind in wanted if rows.dim > 1 and (self.metric != "auto" or rows.dim <= METRIC.full_up_to) else ():
             begin = fits["diagonal"].learnt if kind == "full" and "diagonal" in fits else None
             fits[kind] = fitted_in(rows, kind, begin)
-        verdict = judge(rows, fits, self.predict_for) if self.metric == "auto" else Verdict(list(fits)[-1])
+        if self.metric != "auto":
+            kind = list(fits)[-1]  # with one feature all are the same
+            return fits[kind], Verdict(kind)
+        some = self._sample(rows, max(LIMITS.most_users, CALIBRATION.answers * len(rows) // len(rows.rows.y)))
+        judged = fits if len(some) == len(rows) else {kind: fit.of(some) for kind, fit in fits.items()}
+        verdict = judge(only(rows, some), judged, self.predict_for)
         return fits[verdict.kind], verdict
 
     def _keep(self, fitted: Fitted) -> None:

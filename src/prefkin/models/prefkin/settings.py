@@ -50,6 +50,7 @@ class Calibration:
     """What held-out answers choose from."""
 
     folds: int = 5
+    answers: int = 20_000  # by which options are judged: more people tell no more about a handful of numbers
     reach: int = 2  # half decades to either side of the best variances so far that are tried
     moves: int = 4  # of the best so far
     directions: int = 128  # in which options are judged, where they hold `most_of_it`
