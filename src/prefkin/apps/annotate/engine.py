@@ -26,7 +26,6 @@ from prefkin.apps.annotate.knowledge import Knowledge
 from prefkin.apps.annotate.outlook import Course, Outlook, look
 from prefkin.apps.annotate.store import Person, Store
 from prefkin.errors import SessionError, StoreError
-from prefkin.execution.blas import single_threaded
 
 __all__ = ["Engine", "State"]
 
@@ -87,15 +86,12 @@ class Engine:
         self._lock = threading.Lock()
         self._settings: tuple[float, dict[str, Any]] = (0.0, {})
         self._most = max(32, int(LARGEST_MEMORY / (MATRICES * 8 * items.candidates.dim**2)))
-        self._one_thread = single_threaded()  # for good: what is asked of it is small, and there are many
-        self._one_thread.__enter__()
         self.course = Course.played(knowledge, items, *ROUGHLY)
         self.background.add(LOOK_AHEAD, self._play)
 
     def stop(self) -> None:
         """Begin nothing more."""
         self.background.stop()
-        self._one_thread.__exit__(None, None, None)
 
     # -- what people do ----------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from prefkin.data.checks import is_missing
 from prefkin.data.embedding import sentence_embedder
 from prefkin.data.formats import label_column
 from prefkin.errors import InvalidParameter, InvalidTable
+from prefkin.execution.blas import single_threaded
 from prefkin.models.files import load
 from prefkin.models.prefkin.estimator import PrefKin
 
@@ -64,7 +65,7 @@ def annotate(
     if not tolerance > 0:
         raise InvalidParameter(f"--tolerance must be above 0; got {tolerance:g}")
     names, rules = _people(people), _text(guidelines)
-    with ExitStack() as until_the_end:
+    with ExitStack() as until_the_end, single_threaded():  # what a question takes is small, and there are many
         known: Any = None
         if demo:
             shown, known = _demo(model, items)
