@@ -6,6 +6,7 @@ degrees    people who differ by degrees
 metric     how people differ: isotropic, diagonal, full or whitened covariance, learnt from everybody
 groups     the search for who belongs together
 crowd      the same among thousands: sets merged with their likely partners
+modes      those whose sites do not settle
 odds       what speaks for and against two users belonging together
 calibrate  what held-out answers decide: the metric, spread of users, trust in probabilities
 habit      a habit of taking the first side

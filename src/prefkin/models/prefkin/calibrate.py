@@ -20,8 +20,9 @@ from prefkin.data.folds import held_out_folds, leverage, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.loss import moderated
-from prefkin.inference.propagation import Sites, above_zero, cavities, refine
+from prefkin.inference.propagation import Sites, above_zero, cavities
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
+from prefkin.inference.steps import improved
 from prefkin.models.prefkin.degrees import bounded, fit_degrees
 from prefkin.models.prefkin.metric import Learnt, Metric, Unit, learn_metric, sizes
 from prefkin.models.prefkin.mixture import (
@@ -331,7 +332,7 @@ class _Court:
         for _ in range(CALIBRATION.matching):
             terms = expand(case.known, sites).at(within)
             beliefs = row_beliefs(case.known, terms, within, *_centre(terms, top))
-            sites = refine(sites, case.known.weights, *beliefs, offset=case.known.offset)
+            sites = improved(sites, case.known, *beliefs)
         return case._replace(sites=sites)
 
 

@@ -7,7 +7,7 @@ everybody alike, or nobody related. All else follows from the posterior: estimat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
@@ -59,6 +59,7 @@ from prefkin.models.prefkin.groups import find_groups, settle
 from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, Prior, finished, pieces, solved
+from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd
@@ -176,6 +177,7 @@ class PrefKin(PreferenceModel):
         if len(known) < len(rows):
             wide = None if wide is None else settle(wide, known, data)
             chosen = settle(chosen, known, data)
+        chosen, wide = at_their_modes(chosen, data), None if wide is None else at_their_modes(wide, data)
         if grouped:
             temperature = 1.0 if few.recurring else temperature_of_groups(chosen, data)
         for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
@@ -554,7 +556,7 @@ class PrefKin(PreferenceModel):
     def _learnt(self) -> tuple[FloatArray, ...]:
         mixture, wide = self._fitted.mixture, self._fitted.wide
         prior = [np.array(each.prior[1:]) for each in (mixture, wide) if each is not None]
-        return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites, *prior
+        return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites[:3], *prior
 
     @on_its_threads
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
@@ -603,8 +605,8 @@ class PrefKin(PreferenceModel):
             "radius": self._radii,
             "share": mixture.share,
             "m0": mixture.prior.m0,
-            **{f"site_{name}": values for name, values in mixture.sites._asdict().items()},
-            **({} if wide is None else {f"wide_{name}": values for name, values in wide.sites._asdict().items()}),
+            **_kept(mixture.sites, "site"),
+            **({} if wide is None else _kept(wide.sites, "wide")),
         }
         write_model_file(path, "PrefKin", about, self.users_, arrays)
 
@@ -616,7 +618,7 @@ class PrefKin(PreferenceModel):
         rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
         users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
         model.habit_ = arrays.get("habit", np.zeros(len(users)))
-        sites = Sites(*(arrays[f"site_{name}"] for name in Sites._fields))
+        sites = _restored(arrays, "site")
         within, between, top, evidence = about["numbers"]
         # files of before 0.3 hold what features were divided by
         metric = Metric(arrays["root"] if "root" in arrays else 1.0 / arrays["scale"])
@@ -629,7 +631,7 @@ class PrefKin(PreferenceModel):
         wide = None
         if about.get("wide"):  # one group with everybody, around 0
             *spreads, evidence = about["wide"]
-            sites = Sites(*(arrays[f"wide_{name}"] for name in Sites._fields))
+            sites = _restored(arrays, "wide")
             prior = Prior(np.zeros(metric.dim), *spreads)
             everybody = np.ones((len(users), 1))
             quadratics = expand(metric.signed(users), sites)
@@ -673,6 +675,17 @@ def _search(fit: Fit, company: UserRows | None, like: _Search | None = None) -> 
         everybody = fit_degrees(data, rounds, everybody.prior, sites)
     groups = find_groups(data, everybody, None if like is None else like.groups) if len(data) > 1 else everybody
     return _Search(fit, everybody, groups)
+
+
+def _kept(sites: Sites, name: str) -> dict[str, FloatArray]:
+    """Sites for a model file."""
+    return {f"{name}_precision": sites.precision, f"{name}_pull": sites.pull, f"{name}_level": sites.level}
+
+
+def _restored(arrays: Mapping[str, FloatArray], name: str) -> Sites:
+    """Sites out of one."""
+    precision, pull, level = (arrays[f"{name}_{part}"] for part in ("precision", "pull", "level"))
+    return Sites(precision, pull, level, np.zeros(len(level)))
 
 
 def _ball(C: FloatArray, level: float) -> float:

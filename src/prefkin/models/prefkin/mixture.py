@@ -20,8 +20,9 @@ from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
-from prefkin.inference.propagation import Sites, refine
+from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import STACKED_UP_TO, Quadratics, Signed, Terms, mirrored
+from prefkin.inference.steps import improved
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [
@@ -288,8 +289,8 @@ class Mixture:
     def refined(self, data: Signed, stretch: float = 1.0, step: float = 1.0) -> Sites:
         """The sites of everybody's rows, matched to what is now believed about their margins, `stretch` times that."""
         mean, variance = self.margins(data)
-        sites, variance = self.sites.stretched(stretch), stretch**2 * variance
-        return refine(sites, data.weights, stretch * mean, variance, step, data.offset)
+        sites, mean, variance = self.sites.stretched(stretch), stretch * mean, stretch**2 * variance
+        return improved(sites, data, mean, variance, step)
 
     def margins(self, data: Signed) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the margin of each row of these users, (n,) each."""
