@@ -23,6 +23,7 @@ from prefkin.errors import InvalidTable, PrefkinError
 
 __all__ = [
     "FORMATS",
+    "WRITABLE",
     "as_csv",
     "as_file",
     "holds_vectors",
@@ -30,6 +31,7 @@ __all__ = [
     "matrix_column",
     "number_column",
     "read_columns",
+    "untouched",
 ]
 
 Columns = Mapping[str, Any]  # a numpy array or a narwhals series each; numpy arrays may have more dimensions
@@ -269,13 +271,26 @@ def holds_vectors(column: Any) -> bool:
     return isinstance(first, list | tuple | np.ndarray) and not (len(first) and isinstance(first[0], dict))
 
 
+def untouched(columns: Columns, source: Any, suffix: str) -> Columns:
+    """The columns of a table to be written out again, with others beside them, as a file ending in `suffix`.
+
+    From CSV to CSV all of them are text: 007 stays what it was.
+    """
+    if suffix == ".csv" and isinstance(source, str | Path) and Path(source).suffix.lower() == ".csv":
+        return _of_frame(pl.read_csv(_for_polars(Path(source)), infer_schema=False))
+    return columns
+
+
+WRITABLE = (".parquet", ".csv", ".jsonl")
+
+
 def as_csv(columns: Mapping[str, Iterable[Any]]) -> bytes:
     """Columns as the bytes of a CSV file.
 
     >>> as_csv({"user": ["ann"], "y": [1]})
     b'user,y\\nann,1\\n'
     """
-    return pl.DataFrame({name: list(values) for name, values in columns.items()}, strict=False).write_csv().encode()
+    return as_file(columns, ".csv")
 
 
 def as_file(columns: Mapping[str, Iterable[Any]], suffix: str) -> bytes:
@@ -284,10 +299,12 @@ def as_file(columns: Mapping[str, Iterable[Any]], suffix: str) -> bytes:
     >>> as_file({"user": ["ann"], "y": [1]}, ".jsonl")
     b'{"user":"ann","y":1}\\n'
     """
-    if suffix == ".csv":
-        return as_csv(columns)
     frame, content = pl.DataFrame({name: list(values) for name, values in columns.items()}, strict=False), io.BytesIO()
-    if suffix == ".jsonl":
+    if suffix == ".csv":
+        if nested := next((name for name, kind in frame.schema.items() if kind.is_nested()), None):
+            raise InvalidTable(f"column {nested} holds lists, which CSV has no place for; write .parquet or .jsonl")
+        frame.write_csv(content)
+    elif suffix == ".jsonl":
         frame.write_ndjson(content)
     elif suffix == ".parquet":
         frame.write_parquet(content)

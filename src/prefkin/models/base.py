@@ -400,7 +400,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             raise InvalidComparisons(f"users has {len(owner)} labels for {n} rows; give one per row")
         return owner
 
-    def _newcomer(self, Z: ArrayLike, y: ArrayLike) -> UserRows:
+    def _newcomer(self, Z: Any, y: Any) -> UserRows:
         """The rows of somebody who was not fitted, checked against the model."""
         _check_feature_names(self, Z, reset=False)
         answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)

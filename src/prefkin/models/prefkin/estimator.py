@@ -557,11 +557,24 @@ class PrefKin(PreferenceModel):
         return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites, *prior
 
     @on_its_threads
-    def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
-        """Place a new user, everybody else fixed."""
+    def fold_in(self, Z: ArrayLike | None = None, y: ArrayLike | None = None) -> FoldedIn:
+        """Place a new user, everybody else fixed; without answers, somebody of whom nothing is known.
+
+        >>> import numpy as np
+        >>> from prefkin.data.synthetic import demo_population
+        >>> model = PrefKin().fit(demo_population(np.random.default_rng(0))[0].data)
+        >>> anybody = model.fold_in()
+        >>> anybody.predict_proba(np.eye(model.n_features_in_)).shape
+        (4, 2)
+        """
         check_is_fitted(self)
-        new = self._newcomer(Z, y)
         fitted = self._fitted
+        if Z is None and y is None:
+            belief, nothing = self._population.nobody, np.zeros(self.n_features_in_)
+            joined = self.users_[fitted.mixture.share @ group_chances(fitted, belief) > 0.5]
+            radius = _ball(belief.covariance, self.level)
+            return FoldedIn(belief.mean, joined, radius, nothing, belief.covariance, fitted.temperature)
+        new = self._newcomer(Z, y)
         data = fitted.metric.signed(new)
         belief = self._population.belief(new.rows.signed())
         together = fitted.mixture.share @ group_chances(fitted, belief)
