@@ -28,6 +28,7 @@ from prefkin.errors import InvalidTable, PrefkinError
 
 __all__ = [
     "FORMATS",
+    "WRITABLE",
     "as_csv",
     "as_file",
     "holds_numbers",
@@ -36,6 +37,7 @@ __all__ = [
     "matrix_column",
     "number_column",
     "read_columns",
+    "untouched",
 ]
 
 Source = Path | bytes  # a file, or what stood in a compressed one
@@ -315,13 +317,26 @@ def holds_numbers(column: Any) -> bool:
     return bool(column.dtype.is_numeric())
 
 
+def untouched(columns: Columns, source: Any, suffix: str) -> Columns:
+    """The columns of a table to be written out again, with others beside them, as a file ending in `suffix`.
+
+    From CSV to CSV all of them are text: 007 stays what it was.
+    """
+    if suffix == ".csv" and isinstance(source, str | Path) and Path(source).suffix.lower() == ".csv":
+        return _of_frame(pl.read_csv(_for_polars(Path(source)), infer_schema=False))
+    return columns
+
+
+WRITABLE = (".parquet", ".csv", ".jsonl")
+
+
 def as_csv(columns: Mapping[str, Iterable[Any]]) -> bytes:
     """Columns as the bytes of a CSV file.
 
     >>> as_csv({"user": ["ann"], "y": [1]})
     b'user,y\\nann,1\\n'
     """
-    return pl.DataFrame({name: list(values) for name, values in columns.items()}, strict=False).write_csv().encode()
+    return as_file(columns, ".csv")
 
 
 def as_file(columns: Mapping[str, Iterable[Any]], suffix: str) -> bytes:
@@ -330,10 +345,12 @@ def as_file(columns: Mapping[str, Iterable[Any]], suffix: str) -> bytes:
     >>> as_file({"user": ["ann"], "y": [1]}, ".jsonl")
     b'{"user":"ann","y":1}\\n'
     """
-    if suffix == ".csv":
-        return as_csv(columns)
     frame, content = pl.DataFrame({name: list(values) for name, values in columns.items()}, strict=False), io.BytesIO()
-    if suffix == ".jsonl":
+    if suffix == ".csv":
+        if nested := next((name for name, kind in frame.schema.items() if kind.is_nested()), None):
+            raise InvalidTable(f"column {nested} holds lists, which CSV has no place for; write .parquet or .jsonl")
+        frame.write_csv(content)
+    elif suffix == ".jsonl":
         frame.write_ndjson(content)
     elif suffix == ".parquet":
         frame.write_parquet(content)

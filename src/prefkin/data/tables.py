@@ -22,7 +22,7 @@ import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from prefkin.data.comparisons import Comparisons
 from prefkin.data.formats import holds_numbers, holds_vectors, label_column, matrix_column, number_column, read_columns
 from prefkin.errors import FeaturesWarning, InvalidTable, PrefkinError
 
-__all__ = ["read_candidates", "read_comparisons"]
+__all__ = ["Unanswered", "read_candidates", "read_comparisons", "read_pairs"]
 
 ALIASES = {
     "user": ("user", "worker", "annotator", "user_id", "annotator_id", "worker_id", "users", "judge"),
@@ -133,6 +133,56 @@ def read_comparisons(
         if common.get("items") is not None:
             common["items"] = np.where(y[:, None] == 1, common["items"], common["items"][:, ::-1])
         return Comparisons.from_sides(first, second, y, users, **common)
+
+
+class Unanswered(NamedTuple):
+    """Pairs that somebody could be asked about."""
+
+    Z: FloatArray  # (n, d)  φ(x, a) − φ(x, a′)
+    users: LabelArray  # (n,)  whose answer is wanted
+    feature_names: tuple[str, ...] | None
+    columns: Mapping[str, Any]  # the whole table, as it was read
+
+
+SIDES = (("first", "second"), ("left", "right"), ("winner", "loser"), ("chosen", "rejected"))
+
+
+def read_pairs(
+    source: Any,
+    columns: Mapping[str, str] | None = None,
+    *,
+    features: Sequence[str] | None = None,
+    items: Any = None,
+    embed: Embed | None = None,
+) -> Unanswered:
+    """Pairs to predict for: any table that `read_comparisons` reads, whose answers are not needed and not looked at.
+
+    Of a table that says who won, the winner is the first side.
+
+    >>> import polars as pl
+    >>> pairs = read_pairs(pl.DataFrame({"user": ["ann", "bo"], "z0": [0.5, -1.0]}))
+    >>> pairs.Z.tolist(), pairs.users.tolist()
+    ([[0.5], [-1.0]], ['ann', 'bo'])
+    """
+    with _named(source):
+        table = _Table(source, columns, COMPARISON_FIELDS, features)
+        if not table.has("user"):
+            raise table.lacks("column user (or worker, annotator)", "user")
+        users = table.labels("user")
+        nobody_answered = np.zeros(len(users))  # checks are the same as of comparisons
+        if table.has_features("z"):
+            named = table.feature_names("z")
+            data = Comparisons.from_arrays(table.features("z"), nobody_answered, users, feature_names=named)
+        else:
+            sides = next((pair for pair in SIDES if all(map(table.has_features, pair))), None)
+            if sides is None:
+                raise table.lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...", "z")
+            if sides == ("chosen", "rejected"):
+                one, other = (_texts(table, side, embed) for side in sides)
+            else:
+                one, other = (_items(table, side, items, features) for side in sides)
+            data = Comparisons.from_sides(one, other, nobody_answered, users, feature_names=features)
+        return Unanswered(data.Z, data.users, data.feature_names, table.columns)
 
 
 def read_candidates(

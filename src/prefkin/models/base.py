@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property, wraps
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -47,9 +47,11 @@ from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import threads
 from prefkin.inference.information import information_matrix
 from prefkin.models.coverage import CoverageMap, coverage_map
-from prefkin.models.reports import Summary
+from prefkin.models.likeness import Closest, Group, Likeness, groups_of
+from prefkin.models.reports import Alike, Summary
 
 MOST_PESSIMISM = 1e6
+PAIRS_OF_PEOPLE = 3  # in a summary
 SMALL = 64  # features up to which a product with one row is never divided among threads
 
 __all__ = ["PreferenceModel"]
@@ -120,6 +122,56 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             return self.users_[members]
         counts = self._users.counts[members]
         return self.users_[members], counts / max(float(counts.sum()), 1e-300)
+
+    @on_its_threads
+    def closest(self, user: Hashable, n: int = 10) -> Closest:
+        """The `n` people whose preferences are most like those of `user`, and how sure that is; `print` shows them.
+
+        Takes time in proportion to the number of people. Whether they form groups does not matter.
+
+        >>> import numpy as np
+        >>> from prefkin import PrefKin
+        >>> from prefkin.data.synthetic import demo_population
+        >>> model = PrefKin().fit(demo_population(np.random.default_rng(0))[0].data)
+        >>> closest = model.closest("Ada", n=3)
+        >>> len(closest.labels), bool(closest.probability[0] > 0.5)
+        (3, True)
+        """
+        u = self.position(user)
+        if not isinstance(n, Integral) or n < 1:
+            raise InvalidParameter(f"n must be a whole number of at least 1; got {n!r}")
+        return self._likeness.closest(u, int(n), self.users_, self._difference)
+
+    @cached_property
+    def _likeness(self) -> Likeness:
+        return Likeness(self._users.rows, self.theta_)
+
+    def _difference(self, position: int, other: int) -> Belief:
+        """What is believed about θ_u − θ_v."""
+        one, two = map(self.belief, self.users_[[position, other]].tolist())
+        return Belief.from_covariance(one.mean - two.mean, one.covariance + two.covariance)
+
+    @property
+    def groups_(self) -> tuple[Group, ...]:
+        """The groups that were found, largest first: label, members, centre, and what they like in a few words.
+
+        Nothing where people differ by degrees or have little in common, and for OffC2PL, whose neighbourhoods overlap.
+
+        >>> import numpy as np
+        >>> from prefkin import PrefKin
+        >>> from prefkin.data.synthetic import demo_population
+        >>> model = PrefKin().fit(demo_population(np.random.default_rng(0))[0].data)
+        >>> print(model.groups_[0])
+        group 0, 8 people: likes short; dislikes detailed
+        """
+        check_is_fitted(self)
+        membership, centres = self._membership()
+        found = groups_of(self.users_, membership, centres, self._users.rows, self.feature_names_)
+        return tuple(sorted(found, key=lambda group: (-len(group), group.label)))
+
+    def _membership(self) -> tuple[FloatArray, FloatArray]:
+        """Probability of each group, (U, K or more), and the groups' centres, (K, d)."""
+        return np.empty((len(self._users), 0)), np.empty((0, self._users.dim))
 
     @on_its_threads
     def information(self, user: Hashable) -> FloatArray:
@@ -207,7 +259,22 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             None,
             float(1.0 - np.mean(from_own)),
             None,
+            **self._who_is_like_whom(structure),
         )
+
+    def _who_is_like_whom(self, structure: str) -> dict[str, Any]:
+        """For the summary: groups in words, or the closest pairs of people."""
+        if structure == "groups":
+            return {"groups": tuple(map(str, self.groups_))}
+        pairs = self._likeness.pairs_of_people(PAIRS_OF_PEOPLE) if structure in ("by degrees", "unrelated") else []
+        return {"alike": tuple(self._alike(*pair) for pair in pairs)}
+
+    def _alike(self, position: int, other: int) -> Alike:
+        """How alike two people are who are each other's nearest."""
+        found = self._likeness.closest(position, 1, self.users_, self._difference)
+        agreement = float(self._likeness.agreement(position, np.array([other]))[0])
+        one, two = self.users_[[position, other]].tolist()
+        return Alike(one, two, agreement, float(found.probability[0]))
 
     def neighbourhoods(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Each neighbourhood there is, once: positions of the users who have it, and of its members."""
@@ -334,7 +401,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any, positive: Any) -> tuple[UserRows, LabelArray]:
         """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
-        self.__dict__.pop("_digest", None)
+        for of_the_last_fit in ("_digest", "_likeness"):
+            self.__dict__.pop(of_the_last_fit, None)
         if isinstance(Z, Comparisons):
             if any(given is not None for given in (y, users, sample_weight, positive)):
                 raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
@@ -400,7 +468,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             raise InvalidComparisons(f"users has {len(owner)} labels for {n} rows; give one per row")
         return owner
 
-    def _newcomer(self, Z: ArrayLike, y: ArrayLike) -> UserRows:
+    def _newcomer(self, Z: Any, y: Any) -> UserRows:
         """The rows of somebody who was not fitted, checked against the model."""
         _check_feature_names(self, Z, reset=False)
         answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)

@@ -187,6 +187,11 @@ class GroupShrinkage(PreferenceModel):
     def _prior(self) -> tuple[float, float]:
         return self._own_ridge, 0.25
 
+    def _membership(self) -> tuple[FloatArray, FloatArray]:
+        if isinstance(self.groups, str) and self.groups != "em":
+            return super()._membership()
+        return np.eye(len(self.centres_))[self.seats_], self.centres_
+
     def _own_radius(self, user: int) -> float:
         """Root of the trace of the inverse curvature: a standard error, not a guarantee."""
         own = self._users.of(user)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +15,7 @@ from prefkin.data.checks import feature_matrix
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.loss import moderated
 
-__all__ = ["Explanation", "FoldedIn", "Summary", "counted", "strength"]
+__all__ = ["Alike", "Explanation", "FoldedIn", "Summary", "counted", "strength"]
 
 SAYING = {
     "groups": "they form groups that want the same",
@@ -23,7 +24,17 @@ SAYING = {
     "unrelated": "they have little in common: each user's estimate rests on their own comparisons",
     "neighbourhoods": "they share comparisons with some others each",
 }
+GROUPS_NAMED = 8
 STRENGTHS = ((1.0, "hardly any"), (3.0, "some"), (5.0, "strong"), (np.inf, "very strong"))
+
+
+class Alike(NamedTuple):
+    """Two people who are each other's closest."""
+
+    one: Hashable
+    other: Hashable
+    agreement: float  # share of pairs like those asked in which both would rather take the same
+    probability: float  # that they are closer than one of them is to somebody picked at random
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,8 @@ class Summary:
     from_others: float  # share of an estimate that comes from others, mean over users
     evidence: float | None  # log evidence of groups over differing by degrees, where it was weighed
     first_side: tuple[float, float] | None = None  # log odds of taking the first side: mean, and spread between users
+    groups: tuple[str, ...] = ()  # in a few words each, largest first
+    alike: tuple[Alike, ...] = ()  # where there are no groups: the closest people, closest first
 
     def __str__(self) -> str:
         lines = [
@@ -64,6 +77,10 @@ class Summary:
             lines.append(f"{what} of {listed(self.sizes)} users; {self.alone} alone{sure}")
         if self.structure != "unrelated":  # what they have in common is at most that preferences are small
             lines.append(f"on average {self.from_others:.0%} of an estimate comes from others")
+        lines += self.groups[:GROUPS_NAMED]
+        if self.alike:
+            lines.append("closest (would choose alike in pairs like those asked; closer than others with probability):")
+        lines += [f"  {two.one} and {two.other} ({two.agreement:.0%}; {two.probability:.2f})" for two in self.alike]
         return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import tempfile
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from rich.table import Table
 from prefkin.apps.cli import interrupts
 from prefkin.apps.cli.output import Voice
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.formats import WRITABLE
 from prefkin.data.storage import replace_folder, write_atomically
 from prefkin.data.tables import read_comparisons
 from prefkin.errors import ConvergenceError, InvalidParameter, PrefkinError, PrefkinWarning, UnknownUser
@@ -113,6 +114,34 @@ def find_user(labels: list[Any], wanted: str) -> Any:
     raise UnknownUser(f"--user {wanted!r} is not among the {len(labels)} fitted users: {known}")
 
 
+def known_as(labels: list[Any], wanted: list[Any]) -> list[Any]:
+    """For each wanted label the fitted one that it names, or None: the same, or the only one that reads the same.
+
+    A CSV file knows only text, whatever the model was fitted on.
+    """
+    same, reads = {label: label for label in labels}, dict[str, list[Any]]()
+    for label in labels:
+        reads.setdefault(str(label), []).append(label)
+
+    def find(label: Any) -> Any:
+        alike = reads.get(str(label), [])
+        return same.get(label, alike[0] if len(alike) == 1 else None)
+
+    return [find(label) for label in wanted]
+
+
+def refuse_other_features(model: Any, source: Path, dim: int, given: tuple[str, ...] | None) -> None:
+    """What is predicted or ranked is described as what was fitted: as many features, in the same order."""
+    fitted = model.feature_names_ or ()
+    if dim != model.n_features_in_:
+        raise InvalidParameter(
+            f"{source} has {dim} features, but the model was fitted with {model.n_features_in_}; "
+            "describe both in the same way"
+        )
+    if given and given != fitted and sorted(given) == sorted(fitted):
+        raise InvalidParameter(f"--features must be in the order in which the model was fitted: {','.join(fitted)}")
+
+
 def table(*headings: str, title: str | None = None) -> Table:
     """A plain table; the first column to the left, numbers to the right."""
     grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -137,6 +166,17 @@ def check_place(option: str, path: Path) -> None:
         raise InvalidParameter(f"{option} {path}: {above} is a file; give a folder")
     if not os.access(above, os.W_OK | os.X_OK):
         raise InvalidParameter(f"{option} {path}: nothing can be written in {above}; give another place")
+
+
+def check_file(option: str, path: Path, sources: Iterable[Path], suffixes: Sequence[str] = WRITABLE) -> None:
+    """Can this file be written, in one of these formats? It must not take the place of what it is made from."""
+    if path.suffix.lower() not in suffixes:
+        known = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise InvalidParameter(f"{option} {path}: give a name that ends in {known}")
+    for source in sources:
+        if path.exists() and source.exists() and path.samefile(source):
+            raise InvalidParameter(f"{option} {path}: this is what is read; give another file")
+    check_place(option, path.absolute().parent)
 
 
 def write_folder(folder: Path, contents: dict[str, bytes], ours: Collection[str] = ()) -> None:

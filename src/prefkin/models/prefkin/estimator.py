@@ -44,6 +44,7 @@ from prefkin.models.base import (
     refuse_other_candidates,
 )
 from prefkin.models.files import write_model_file
+from prefkin.models.likeness import Likeness
 from prefkin.models.prefkin.calibrate import (
     Fit,
     Fitted,
@@ -222,7 +223,7 @@ class PrefKin(PreferenceModel):
 
     def _keep(self, fitted: Fitted) -> None:
         self._fitted = fitted
-        for of_the_last_fit in ("_population", "_digest"):
+        for of_the_last_fit in ("_population", "_digest", "_likeness"):
             self.__dict__.pop(of_the_last_fit, None)
         self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
         self.membership_ = fitted.mixture.weights
@@ -286,13 +287,15 @@ class PrefKin(PreferenceModel):
     def neighbours(self, user: Hashable, weights: Literal[True]) -> tuple[LabelArray, FloatArray]: ...
 
     def neighbours(self, user: Hashable, weights: bool = False) -> LabelArray | tuple[LabelArray, FloatArray]:
-        """Labels of the users whose data shape `user`'s estimate, itself included.
+        """Labels of the users whose data shape `user`'s estimate: itself first, then those most like it.
 
-        With `weights=True` also how much: the user's own answers decide a share of the estimate, the rest comes from
-        the others in proportion to their comparisons and the probability that they belong together.
+        That is the group, and everybody where people differ by degrees; `closest(user)` says how alike they are. With
+        `weights=True` also how much: the user's own answers decide a share of the estimate, the rest comes from the
+        others in proportion to their comparisons and the probability that they belong together.
         """
         u = self.position(user)
         members = self.members(u)
+        members = members[np.argsort(self._likeness.from_(u)[members], kind="stable")]
         if not weights:
             return self.users_[members]
         others = self._togetherness(u) * self._users.counts
@@ -301,6 +304,29 @@ class PrefKin(PreferenceModel):
         share = (1.0 - self._own_share(u)) * others / above_zero(others.sum())
         share[members == u] = 1.0 - float(share.sum())
         return self.users_[members], share
+
+    @cached_property
+    def _likeness(self) -> Likeness:
+        """With what is not known about everybody."""
+        known = Likeness(self._users.rows, self.theta_)
+
+        def some(users: slice) -> None:
+            C = self._fitted.covariances(users)
+            known.doubt[users] = np.einsum("uij,ij->u", C, known.root @ known.root.T)
+
+        with threads(self.n_jobs):
+            for_each(some, list(pieces(len(self._users), self._users.dim**2, IN_CACHE)), label="doubt")
+        return known
+
+    def _difference(self, position: int, other: int) -> Belief:
+        known = self._fitted.mixture if self._fitted.wide is None else self._fitted.wide
+        C = self._fitted.metric.covariance(difference_covariance(known, position, other))
+        return Belief.from_covariance(self.theta_[position] - self.theta_[other], C)
+
+    def _membership(self) -> tuple[FloatArray, FloatArray]:
+        if self.structure_ in ("by degrees", "unrelated"):
+            return super()._membership()
+        return self.membership_, self._fitted.metric.preferences(self._fitted.mixture.centres.mean)
 
     @on_its_threads
     def covariance(self, user: Hashable) -> FloatArray:
@@ -410,6 +436,7 @@ class PrefKin(PreferenceModel):
             float(np.mean(self._from_others())),
             None if len(places) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
             (float(np.mean(self.habit_)), float(np.std(self.habit_))) if self.habit_.any() else None,
+            **self._who_is_like_whom(self.structure_),
         )
 
     def _from_others(self) -> FloatArray:
@@ -559,11 +586,24 @@ class PrefKin(PreferenceModel):
         return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites[:3], *prior
 
     @on_its_threads
-    def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
-        """Place a new user, everybody else fixed."""
+    def fold_in(self, Z: ArrayLike | None = None, y: ArrayLike | None = None) -> FoldedIn:
+        """Place a new user, everybody else fixed; without answers, somebody of whom nothing is known.
+
+        >>> import numpy as np
+        >>> from prefkin.data.synthetic import demo_population
+        >>> model = PrefKin().fit(demo_population(np.random.default_rng(0))[0].data)
+        >>> anybody = model.fold_in()
+        >>> anybody.predict_proba(np.eye(model.n_features_in_)).shape
+        (6, 2)
+        """
         check_is_fitted(self)
-        new = self._newcomer(Z, y)
         fitted = self._fitted
+        if Z is None and y is None:
+            belief, nothing = self._population.nobody, np.zeros(self.n_features_in_)
+            joined = self.users_[fitted.mixture.share @ group_chances(fitted, belief) > 0.5]
+            radius = _ball(belief.covariance, self.level)
+            return FoldedIn(belief.mean, joined, radius, nothing, belief.covariance, fitted.temperature)
+        new = self._newcomer(Z, y)
         data = fitted.metric.signed(new)
         belief = self._population.belief(new.rows.signed())
         together = fitted.mixture.share @ group_chances(fitted, belief)
