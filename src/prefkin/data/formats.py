@@ -25,6 +25,7 @@ __all__ = [
     "FORMATS",
     "as_csv",
     "as_file",
+    "encoder_note",
     "holds_vectors",
     "label_column",
     "matrix_column",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 Columns = Mapping[str, Any]  # a numpy array or a narwhals series each; numpy arrays may have more dimensions
+ENCODER_NOTE = "prefkin.encoder"  # key in a Parquet file's metadata
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 
 
@@ -87,6 +89,14 @@ def _of_frame(source: Any) -> Columns:
 
 def _parquet(path: Path, _as_text: Collection[str]) -> Columns:
     return _of_frame(pl.read_parquet(_for_polars(path)))
+
+
+def encoder_note(path: Path) -> str | None:
+    """What `prefkin embed` wrote into a Parquet file about the encoder of its features, as JSON; None elsewhere."""
+    if path.suffix.lower() != ".parquet":
+        return None
+    with _readable(".parquet"):
+        return pl.read_parquet_metadata(_for_polars(path)).get(ENCODER_NOTE)
 
 
 def _csv(path: Path, as_text: Collection[str]) -> Columns:

@@ -22,6 +22,7 @@ COMMANDS = {
     "audit": "What is wrong or thin in the data, before any fit.",
     "fit": "Fit, print a summary, save the model and pictures.",
     "rank": "Rank each context's actions for one user; the recommended action is marked.",
+    "export": "What was learnt, for trainers and annotation tools: reward heads, preference sets, questions.",
     "annotate": "A page on which people compare pairs, each next one chosen by the model.",
     "answers": "What people answered, as comparisons that fit reads.",
     "bench": "How fast each public call is, against what one would write instead, in one run.",
