@@ -53,14 +53,14 @@ def states(folder, texts):
     return torch.stack(every).double().numpy()
 
 
-def votes(texts, features, rng, n_users=6, n_each=60, n_groups=2):
+def votes(texts, features, rng, n_users=6, n_each=120, n_groups=2):
     """Rows of prompt, chosen and rejected by annotators in groups, with features of both texts."""
     wanted = rng.standard_normal((n_groups, features.shape[1])) / features.std(axis=0) / np.sqrt(features.shape[1])
     rows = []
     for user in range(n_users):
         for _ in range(n_each):
             one, other = rng.choice(len(texts), 2, replace=False)
-            margin = 3.0 * (features[one] - features[other]) @ wanted[user % n_groups]
+            margin = 8.0 * (features[one] - features[other]) @ wanted[user % n_groups]
             if rng.random() > 1 / (1 + np.exp(-margin)):
                 one, other = other, one
             rows.append(

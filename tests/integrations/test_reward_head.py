@@ -37,6 +37,11 @@ def rewards(model, tokenizer, texts):
         return model(**tokenizer(texts, return_tensors="pt", padding=True)).logits.numpy()
 
 
+def same(found, ours):
+    """To single precision: padding alone moves the states of a language model in their last digits."""
+    np.testing.assert_allclose(found, ours, atol=1e-5 * max(1.0, np.abs(ours).max()))
+
+
 @pytest.mark.parametrize(("options", "n"), [((), 6), (("--user", "ann 2"), 1), (("--groups",), None)])
 def test_transformers_loads_a_head_onto_its_encoder(fitted, texts, options, n):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -49,7 +54,7 @@ def test_transformers_loads_a_head_onto_its_encoder(fitted, texts, options, n):
     found = rewards(scorer.eval(), AutoTokenizer.from_pretrained(work / "heads"), texts)
     if n is not None:
         rows = [model.position(scorer.config.id2label[k]) for k in range(n)]
-        np.testing.assert_allclose(found, features @ model.theta_[rows].T, atol=1e-5)
+        same(found, features @ model.theta_[rows].T)
     else:
         assert found.shape[1] == len(scorer.config.id2label) < 6
 
@@ -66,7 +71,7 @@ def test_a_head_goes_onto_an_encoder_that_was_moved(fitted, texts, language_mode
     load_model(scorer, work / "head/head.safetensors", strict=False)
     theta = prefkin.load(work / "kin").theta_[1]
     found = rewards(scorer.eval(), AutoTokenizer.from_pretrained(language_model), texts)
-    np.testing.assert_allclose(found[:, 0], features @ theta, atol=1e-5)
+    same(found[:, 0], features @ theta)
 
 
 def test_a_model_in_half_precision_is_scored_in_full(fitted, texts, language_model, tmp_path):
@@ -104,4 +109,4 @@ def test_a_sentence_encoder_gives_rewards_through_a_dense_module(texts, tokenize
         modules=[*SentenceTransformer(str(tmp_path / "encoder")), modules.Dense.load(str(tmp_path / "heads"))]
     )
     theta = prefkin.load(tmp_path / "kin").theta_
-    np.testing.assert_allclose(scorer.encode(texts), features @ theta.T, atol=1e-5)
+    same(scorer.encode(texts), features @ theta.T)
