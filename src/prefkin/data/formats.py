@@ -32,6 +32,7 @@ __all__ = [
     "as_csv",
     "as_file",
     "holds_numbers",
+    "encoder_note",
     "holds_vectors",
     "label_column",
     "matrix_column",
@@ -42,6 +43,7 @@ __all__ = [
 
 Source = Path | bytes  # a file, or what stood in a compressed one
 Columns = Mapping[str, Any]  # a numpy array or a narwhals series each; numpy arrays may have more dimensions
+ENCODER_NOTE = "prefkin.encoder"  # key in a Parquet file's metadata
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 
 
@@ -149,6 +151,14 @@ def _of_hugging_face(source: Any) -> Any:
     if not hasattr(source, "with_format") or not hasattr(source, "__len__"):
         raise InvalidTable("a dataset that is streamed cannot be read; give one that is loaded (streaming=False)")
     return source.with_format("arrow")[:]
+
+
+def encoder_note(path: Path) -> str | None:
+    """What `prefkin embed` wrote into a Parquet file about the encoder of its features, as JSON; None elsewhere."""
+    if path.suffix.lower() != ".parquet":
+        return None
+    with _readable(".parquet"):
+        return pl.read_parquet_metadata(_for_polars(path)).get(ENCODER_NOTE)
 
 
 def _parquet(source: Source, _as_text: Collection[str]) -> Columns:

@@ -23,11 +23,13 @@ from prefkin.data.storage import label_from_json, label_to_json, write_atomicall
 from prefkin.errors import ModelFileError, PrefkinError
 from prefkin.models.reports import SAYING
 
-__all__ = ["MODEL_FILE", "load", "read_model_file", "write_model_file"]
+__all__ = ["ENCODER_FILE", "MODEL_FILE", "load", "read_model_file", "write_model_file"]
 
 FORMAT_VERSION = 1
 MODEL_FILE = "model.safetensors"
 """Name of the model inside a folder that `prefkin fit --out` wrote."""
+ENCODER_FILE = "encoder.json"
+"""Beside it, if the features came from an encoder: which one."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

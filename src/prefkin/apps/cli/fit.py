@@ -15,6 +15,7 @@ from scipy.linalg import eigvalsh
 from prefkin.apps.cli.console import about, check_folder, comparisons_from, err, out, table, working, write_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.formats import encoder_note
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import Comparison, compare
 from prefkin.evaluate.plots import (
@@ -26,7 +27,7 @@ from prefkin.evaluate.plots import (
     plot_reliability,
     plot_users,
 )
-from prefkin.models.files import MODEL_FILE
+from prefkin.models.files import ENCODER_FILE, MODEL_FILE
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
@@ -34,6 +35,7 @@ from prefkin.models.prefkin.estimator import PrefKin
 WRITTEN = (
     MODEL_FILE,
     "summary.json",
+    ENCODER_FILE,
     *(f"{name}.png" for name in ("users", "estimates", "coverage", "eigenvalues", "reliability")),
 )
 """Everything that a fit may write; of a former fit nothing stays."""
@@ -99,6 +101,8 @@ def fit(
         model.fit(data)
         facts = summary(model) | ({} if result is None else comparison(result))
         contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
+        if (note := encoder_note(file)) is not None:
+            contents[ENCODER_FILE] = note.encode()
         if pictures:
             contents |= _pictures(model, data, result)
         write_folder(out_dir, contents, WRITTEN)  # before a word is said: output may fail
