@@ -14,6 +14,8 @@ digest       which data it was
 storage      files written as a whole or not at all; labels as JSON
 formats      files and frames as columns: Parquet, CSV, JSON lines, NPZ
 tables       columns under our names, checked: comparisons and candidates
+shards       comparisons larger than memory, a shard of users at a time
+buckets      rows of a user brought together, from Parquet files in any order
 folds        which rows are held out, and which users are asked
 synthetic    people with known truth
 embedding    texts as features

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from prefkin.errors import ModelFileError
+from prefkin.errors import ModelFileError, ShardError
 
-__all__ = ["label_from_json", "label_to_json", "replace_folder", "write_atomically"]
+__all__ = ["held_alone", "label_from_json", "label_to_json", "replace_folder", "write_atomically"]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -168,6 +168,22 @@ def _told_of(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+
+
+@contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """Nobody else works in this folder meanwhile; the system forgets about those who were killed."""
+    try:
+        import fcntl  # not on Windows, where two runs are not told apart
+    except ImportError:
+        yield
+        return
+    with _told_of(folder), (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ShardError(f"{folder}: another run is at work here; wait for it, or give another folder") from None
+        yield
 
 
 def label_to_json(label: Hashable) -> Any:
