@@ -8,7 +8,7 @@ import pytest
 
 import prefkin
 from prefkin.data import buckets
-from prefkin.data.buckets import MANIFEST, code_of, shard_name
+from prefkin.data.shards import MANIFEST, code_of, shard_name
 from prefkin.errors import InvalidComparisons, InvalidTable, ShardError, UnknownUser
 
 

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,52 +26,20 @@ import polars as pl
 from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.rows import UserRows
+from prefkin.data.shards import MANIFEST, Table, checksum, code_of, shard_name
 from prefkin.data.storage import held_alone, write_atomically
 from prefkin.errors import InvalidTable, PrefkinError, ShardError
 from prefkin.execution.progress import tell
 
-__all__ = ["MANIFEST", "Sources", "Table", "bucket", "code_of", "read_table", "shard_name", "write_table"]
+__all__ = ["Sources", "bucket", "read_table", "write_table"]
 
 FORMAT = 1
-MANIFEST = "shards.json"
 SHARD_BYTES = 1 << 26  # of features in a shard: some thousand users, and a worker holds about ten times as much
 USERS_AT_ONCE = 64  # in a Parquet row group: what is read to find one user
 FIELDS = ("user", "y", "z", "first", "second", "weight", "context")
-MIXERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
-
-
-# -- which shard -------------------------------------------------------------------------------------------------------
-
-
-def code_of(labels: LabelArray) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """A number of 64 bits for each label (integers or texts), the same on every machine and in every version.
-
-    >>> code_of(np.array([1, 2])).tolist() == code_of(np.array([1, 2], dtype=np.int8)).tolist()
-    True
-    """
-    if labels.dtype.kind in "iu":
-        code = labels.astype(np.int64).view(np.uint64)
-    else:
-        texts = (hashlib.blake2b(str(label).encode(), digest_size=8).digest() for label in labels.tolist())
-        return np.frombuffer(b"".join(texts), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        code = (code ^ (code >> np.uint64(30))) * MIXERS[0]  # Steele, Lea and Flood (2014), splitmix64
-        code = (code ^ (code >> np.uint64(27))) * MIXERS[1]
-    return code ^ (code >> np.uint64(31))
-
-
-def shard_name(number: int) -> str:
-    """Of its file.
-
-    >>> shard_name(7)
-    'shard-000007.parquet'
-    """
-    return f"shard-{number:06d}.parquet"
 
 
 # -- tables on disk ----------------------------------------------------------------------------------------------------
-
-Table = dict[str, np.ndarray[Any, Any] | list[bytes]]
 
 
 def write_table(path: Path, columns: Table) -> None:
@@ -426,11 +393,3 @@ def _blobs(users: UserRows, data: Comparisons) -> Table:
         columns[name] = [whole[a:b].tobytes() for a, b in pairwise(starts)]
     checks = np.array([checksum(each) for each in zip(*columns.values(), strict=True)], dtype=np.uint32)
     return {"user": users.labels, "rows": np.diff(users.starts), "check": checks, **columns}
-
-
-def checksum(blobs: Sequence[bytes]) -> int:
-    """Of one user's comparisons."""
-    found = 0
-    for blob in blobs:
-        found = zlib.crc32(blob, found)
-    return found

@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from prefkin.data.arrays import LabelArray
-from prefkin.data.buckets import MANIFEST, Sources, Table, bucket, checksum, code_of, read_table, shard_name
 from prefkin.data.checks import label_array
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.usage import free_memory
 
-__all__ = ["ShardedComparisons", "open_comparisons"]
+__all__ = ["MANIFEST", "ShardedComparisons", "Table", "checksum", "code_of", "open_comparisons", "shard_name"]
+
+MANIFEST = "shards.json"
+MIXERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
+
+Table = dict[str, np.ndarray[Any, Any] | list[bytes]]  # a row for each user
+
+
+def code_of(labels: LabelArray) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """A number of 64 bits for each label (integers or texts), the same on every machine and in every version.
+
+    >>> code_of(np.array([1, 2])).tolist() == code_of(np.array([1, 2], dtype=np.int8)).tolist()
+    True
+    """
+    if labels.dtype.kind in "iu":
+        code = labels.astype(np.int64).view(np.uint64)
+    else:
+        texts = (hashlib.blake2b(str(label).encode(), digest_size=8).digest() for label in labels.tolist())
+        return np.frombuffer(b"".join(texts), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        code = (code ^ (code >> np.uint64(30))) * MIXERS[0]  # Steele, Lea and Flood (2014), splitmix64
+        code = (code ^ (code >> np.uint64(27))) * MIXERS[1]
+    return code ^ (code >> np.uint64(31))
+
+
+def shard_name(number: int) -> str:
+    """Of its file.
+
+    >>> shard_name(7)
+    'shard-000007.parquet'
+    """
+    return f"shard-{number:06d}.parquet"
+
+
+def checksum(blobs: Sequence[bytes]) -> int:
+    """Of one user's comparisons."""
+    found = 0
+    for blob in blobs:
+        found = zlib.crc32(blob, found)
+    return found
 
 
 def open_comparisons(
@@ -56,6 +96,8 @@ def open_comparisons(
     ...     data, [rows.labels.tolist() for rows in data]
     (ShardedComparisons(3 comparisons by 2 users, 1 features, 1 shards), [['ann', 'bo']])
     """
+    from prefkin.data.buckets import Sources, bucket  # frames are imported when files are read
+
     if rows_a_shard is not None and not rows_a_shard > 0:
         raise InvalidParameter(f"rows_a_shard must be above 0; got {rows_a_shard!r}")
     wanted = (drop,) if isinstance(drop, str) else tuple(drop)
@@ -63,9 +105,10 @@ def open_comparisons(
     beside = sources.folder.resolve()
     place = beside.with_name(f"{beside.name}.shards") if cache is None else Path(cache)
     home = place / (sources.fingerprint if rows_a_shard is None else f"{sources.fingerprint}-{rows_a_shard}")
+    room = free_memory() // 2 if memory is None else memory
     if not (home / MANIFEST).exists():
-        bucket(sources, home, rows_a_shard, free_memory() // 2 if memory is None else memory)
-    return ShardedComparisons.at(home)
+        bucket(sources, home, rows_a_shard, room)
+    return replace(ShardedComparisons.at(home), memory=room)
 
 
 @dataclass(frozen=True)
@@ -83,6 +126,7 @@ class ShardedComparisons:
     integers: bool  # or texts are the labels
     users: tuple[int, ...]  # in each shard
     rows: tuple[int, ...]  # in each shard
+    memory: int = field(default_factory=lambda: free_memory() // 2, compare=False)  # bytes a fit may use, roughly
 
     @classmethod
     def at(cls, home: Path) -> ShardedComparisons:
@@ -144,12 +188,16 @@ class ShardedComparisons:
         """In which shard each user would be."""
         return (code_of(labels) % np.uint64(self.n_shards)).astype(np.intp)
 
+    def labels(self, number: int) -> LabelArray:
+        """Of the users of one shard, in the order of their rows."""
+        from prefkin.data.buckets import read_table
+
+        return np.asarray(read_table(self.home / shard_name(number), ["user"])["user"])
+
     def of(self, users: Sequence[Hashable]) -> UserRows:
         """Some users' rows, sorted by label: nothing is read but what holds them."""
         given = dict.fromkeys(label_array(users, "users").tolist())
-        for label in given:
-            if type(label) is not (int if self.integers else str):
-                raise self._unknown(label)
+        self.refuse_strangers(given)
         wanted = np.array(sorted(given), dtype=np.int64 if self.integers else object)
         shard = self.shard_of(wanted)
         tables = [self._table(int(k), wanted[shard == k]) for k in np.unique(shard)]
@@ -159,6 +207,12 @@ class ShardedComparisons:
                 raise self._unknown(label)
         return self._rows(tables)
 
+    def refuse_strangers(self, labels: Iterable[Hashable]) -> None:
+        """Labels that nobody could have here."""
+        for label in labels:
+            if type(label) is not (int if self.integers else str):
+                raise self._unknown(label)
+
     def _unknown(self, label: Hashable) -> UnknownUser:
         return UnknownUser(
             f"user {label!r} is not among the {self.n_users} fitted users; "
@@ -167,10 +221,14 @@ class ShardedComparisons:
 
     def refuse_if_changed(self) -> None:
         """What was learnt holds for the files as they were."""
+        from prefkin.data.buckets import Sources
+
         if Sources(self.source, self.columns, self.drop).fingerprint != self.fingerprint:
             raise ShardError(f"{self.source}: the comparisons changed since they were fitted; fit again")
 
     def _table(self, number: int, only: LabelArray | None = None) -> Table:
+        from prefkin.data.buckets import read_table
+
         file = self.home / shard_name(number)
         if not self.users[number]:
             return {"user": np.empty(0, dtype=np.int64)}
@@ -183,6 +241,9 @@ class ShardedComparisons:
 
     def _rows(self, tables: Sequence[Table]) -> UserRows:
         tables = [table for table in tables if len(table["user"])]
+        if not tables:
+            none = np.empty(0)
+            return UserRows(Rows(np.empty((0, self.dim)), none, none), np.zeros(1, np.intp), none.astype(np.int64))
         labels = np.concatenate([np.asarray(table["user"]) for table in tables])
         order = np.argsort(labels, kind="stable") if len(tables) > 1 else np.arange(len(labels))
 
