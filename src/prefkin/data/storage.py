@@ -65,6 +65,13 @@ def linked_folder(folder: Path, contents: Mapping[str, bytes], links: Mapping[st
     """A folder of files, some of which are there already and get a second name; it takes the place of a former one."""
     target = folder.resolve()
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    known = {*contents, *(Path(name).parts[0] for name in links), "model.safetensors", "summary.json"}
+    if target.exists():
+        if not target.is_dir():
+            raise ModelFileError(f"{folder}: there is a file of that name; give a folder")
+        for entry in target.iterdir():
+            if entry.name not in known and entry.suffix != ".png":
+                raise ModelFileError(f"{folder}: {entry.name} is in it, which no fit wrote; give another folder")
     with _told_of(folder), _parents(target):
         try:
             for name, source in links.items():

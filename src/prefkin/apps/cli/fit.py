@@ -13,6 +13,7 @@ import typer
 from scipy.linalg import eigvalsh
 
 from prefkin.apps.cli.console import about, check_folder, comparisons_from, err, out, table, working, write_folder
+from prefkin.apps.cli.fit_folder import fit_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.errors import InvalidParameter
@@ -26,13 +27,14 @@ from prefkin.evaluate.plots import (
     plot_reliability,
     plot_users,
 )
-from prefkin.models.files import MODEL_FILE
+from prefkin.models.files import CROWD_FILE, MODEL_FILE
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
 
 WRITTEN = (
     MODEL_FILE,
+    CROWD_FILE,
     "summary.json",
     *(f"{name}.png" for name in ("users", "estimates", "coverage", "eigenvalues", "reliability")),
 )
@@ -43,7 +45,7 @@ PAIRS_CONSIDERED = 2000
 
 
 def fit(
-    file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
+    file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz; or a folder of .parquet files."),
     out_dir: Path = typer.Option(..., "--out", help="Folder for the model, the summary and the pictures."),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
     features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
@@ -67,6 +69,9 @@ def fit(
     metric: str = typer.Option("auto", help="Without --gamma: isotropic, diagonal, or auto."),
     compared: bool = typer.Option(False, "--compare", help="Also compare methods on held-out answers."),
     pictures: bool = typer.Option(True, help="Draw pictures (needs matplotlib)."),
+    memory: str | None = typer.Option(None, help="With a folder: memory to use, such as 4GB; half of what is free."),
+    workers: int | None = typer.Option(None, help="With a folder: work in so many processes (Dask).", min=1),
+    scheduler: str | None = typer.Option(None, help="With a folder: let this Dask cluster work, tcp://HOST:PORT."),
 ) -> None:
     """Fit, print a summary, save the model and pictures."""
     check_folder(out_dir)
@@ -89,6 +94,16 @@ def fit(
             distance=distance,
             coverage="measured" if regularity is None else _regularity(regularity),
         )
+    if file.is_dir():
+        if isinstance(model, OffC2PL) or compared or features or items or names:
+            raise InvalidParameter(
+                f"{file} is a folder, whose people are fitted shard by shard: without --gamma, --compare, --features, "
+                "--items and --names"
+            )
+        fit_folder(file, out_dir, model, mapping, drop, memory, workers, scheduler)
+        return
+    if (memory, workers, scheduler) != (None, None, None):
+        raise InvalidParameter("--memory, --workers and --scheduler are for a folder of .parquet files")
     data = comparisons_from(file, mapping, features, items, drop, names)
     with working(), about(file):
         result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit

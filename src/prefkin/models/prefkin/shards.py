@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from prefkin import __version__
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import label_array
 from prefkin.data.comparisons import Comparisons
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PeopleInShards", "fit_shards", "load_crowd"]
 
+FORMAT = 1  # of files of a run that goes on
 PEOPLE = "people"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -328,7 +328,7 @@ def _joined(parts: Sequence[Loners], order: IntArray, around: Mixture) -> Loners
 def fit_shards(model: PrefKin, data: ShardedComparisons) -> PeopleInShards:
     """Everybody in the shards; what a former run of the same fit finished is taken as it is."""
     data.refuse_if_changed()
-    told = (model.metric, model.predict_for, model.level, _seed(model), _sample_size(data), __version__)
+    told = (model.metric, model.predict_for, model.level, _seed(model), _sample_size(data), FORMAT)
     home = data.home / "fits" / digest(json.dumps([data.fingerprint, *told]))
     home.mkdir(parents=True, exist_ok=True)
     with held_alone(home):
