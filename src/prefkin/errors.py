@@ -20,6 +20,7 @@ __all__ = [
     "PrefkinWarning",
     "SeparationWarning",
     "SessionError",
+    "ShardError",
     "StoreError",
     "UnknownUser",
 ]
@@ -70,6 +71,10 @@ class ModelFileError(PrefkinError, ValueError):
 
 class SessionError(PrefkinError, ValueError):
     """A question or answer that does not belong to this session."""
+
+
+class ShardError(PrefkinError, RuntimeError):
+    """Shards of data larger than memory that are missing, damaged, out of date or in use."""
 
 
 class StoreError(PrefkinError, RuntimeError):

@@ -16,6 +16,8 @@ json_lines   JSON lines, quickly, and as they are
 exports      what annotation tools export, as rows
 formats      files, folders and frames as columns: Parquet, CSV, JSON, NPZ
 tables       columns under our names, checked: comparisons and candidates
+shards       comparisons larger than memory, a shard of users at a time
+buckets      rows of a user brought together, from Parquet files in any order
 folds        which rows are held out, and which users are asked
 synthetic    people with known truth
 embedding    texts as features

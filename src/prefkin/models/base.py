@@ -6,6 +6,7 @@ probabilities, policies, questions and files, so they are written once, here.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator
@@ -71,6 +72,25 @@ def on_its_threads(method: Method) -> Method:
     return working  # type: ignore[return-value]
 
 
+def about_users(*names: str) -> Callable[[Method], Method]:
+    """A method about the users that these arguments name: where people are in shards, they alone are read for it."""
+
+    def decorated(method: Method) -> Method:
+        signature = inspect.signature(method)
+
+        @wraps(method)
+        def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._crowd is None:
+                return method(self, *args, **kwargs)
+            given = signature.bind(self, *args, **kwargs).arguments
+            labels = [given[name] for name in names if given.get(name) is not None]
+            return method(self._crowd.only(labels), *args, **kwargs)
+
+        return asked  # type: ignore[return-value]
+
+    return decorated
+
+
 class PreferenceModel(ClassifierMixin, BaseEstimator):
     """Base of the estimators: a scikit-learn classifier of "the first one is preferred", with users as metadata."""
 
@@ -84,6 +104,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
     n_comparisons_: FloatArray  # (U,) N_u
     _users: UserRows
+    _crowd: Any = None  # people who are in shards, not in memory
     _keeps_float32 = False  # features given as float32 stay so, in half the memory
 
     # -- what a method decides ---------------------------------------------------------------------------------------
@@ -200,6 +221,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         """Positive where the first action is preferred."""
         if not hasattr(self, "_users"):
             check_is_fitted(self)
+            return self._crowd.log_odds(self._checked_features, Z, users)
         if isinstance(Z, Comparisons):
             users = Z.users if users is None else users
             Z = Z.Z
@@ -284,6 +306,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         for members, some in owners.items():
             yield np.array(some), np.frombuffer(members, dtype=np.intp)
 
+    @about_users("user")
     def coverage_map(self, user: Hashable, n: int = 5) -> CoverageMap:
         """The `n` directions in which `user`'s preference is known least, in words; `print` shows a small table."""
         own, pooled = self._doubt_left(user)
@@ -300,6 +323,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def comparisons(self, user: Hashable = None) -> Comparisons:
         """What the model was fitted on, sorted by user; or one user's part of it."""
         check_is_fitted(self)
+        if self._crowd is not None:
+            return self._crowd.comparisons(user)
         every = np.arange(len(self._users)) if user is None else np.array([self.position(user)])
         rows, sizes = self._users.of_many(every.tolist()), np.diff(self._users.starts)[every]
         users = self.users_[np.repeat(every, sizes)]
@@ -307,6 +332,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     # -- acting on it ------------------------------------------------------------------------------------------------
 
+    @about_users("user")
     def policy(
         self,
         user: Hashable,
@@ -454,7 +480,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def position(self, user: Hashable) -> int:
         """Where `user` stands in `users_` and the arrays beside it."""
         check_is_fitted(self)
-        return self._users.index(user)
+        return int(self._crowd.position(user)) if self._crowd is not None else self._users.index(user)
 
     def _owners(self, users: Any, n: int) -> IntArray:
         if users is None:

@@ -13,6 +13,7 @@ import typer
 from scipy.linalg import eigvalsh
 
 from prefkin.apps.cli.console import about, check_folder, comparisons_from, err, out, table, working, write_folder
+from prefkin.apps.cli.fit_folder import fit_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.formats import encoder_note
@@ -27,13 +28,14 @@ from prefkin.evaluate.plots import (
     plot_reliability,
     plot_users,
 )
-from prefkin.models.files import ENCODER_FILE, MODEL_FILE
+from prefkin.models.files import CROWD_FILE, ENCODER_FILE, MODEL_FILE
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
 
 WRITTEN = (
     MODEL_FILE,
+    CROWD_FILE,
     "summary.json",
     ENCODER_FILE,
     *(f"{name}.png" for name in ("users", "estimates", "coverage", "eigenvalues", "reliability")),
@@ -73,6 +75,9 @@ def fit(
     metric: str = typer.Option("auto", help="Without --gamma: isotropic, diagonal, or auto."),
     compared: bool = typer.Option(False, "--compare", help="Also compare methods on held-out answers."),
     pictures: bool = typer.Option(True, help="Draw pictures (needs matplotlib)."),
+    memory: str | None = typer.Option(None, help="With a folder: memory to use, such as 4GB; half of what is free."),
+    workers: int | None = typer.Option(None, help="With a folder: work in so many processes (Dask).", min=1),
+    scheduler: str | None = typer.Option(None, help="With a folder: let this Dask cluster work, tcp://HOST:PORT."),
 ) -> None:
     """Fit, print a summary, save the model and pictures."""
     check_folder(out_dir)
@@ -94,6 +99,15 @@ def fit(
             radius=radius,
             distance=distance,
             coverage="measured" if regularity is None else _regularity(regularity),
+        )
+    at_once = isinstance(model, OffC2PL) or compared or features or items or names or yes or ties
+    if file.is_dir() and any(file.glob("*.parquet")) and not at_once:
+        fit_folder(file, out_dir, model, mapping, drop, memory, workers, scheduler)
+        return
+    if (memory, workers, scheduler) != (None, None, None):
+        raise InvalidParameter(
+            "--memory, --workers and --scheduler are for a folder of .parquet files that is fitted shard by shard: "
+            "without --gamma, --compare, --features, --items, --names, --yes and --ties"
         )
     data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
     with working(), about(file):

@@ -41,9 +41,11 @@ __all__ = [
     "Fit",
     "Fitted",
     "Verdict",
+    "best_temperature",
     "fitted_in",
     "judge",
     "loss_of_groups",
+    "losses_by_temperature",
     "temperature_of_groups",
     "with_scales",
 ]
@@ -231,9 +233,18 @@ def temperature_of_groups(groups: Mixture, data: Signed) -> float:
 
     Held-out answers would be foretold by groups that they helped to find; one answer finds no group.
     """
+    return best_temperature(losses_by_temperature(groups, data))
+
+
+def losses_by_temperature(groups: Mixture, data: Signed) -> FloatArray:
+    """How badly each answer is foretold by all others, in sum, at each temperature, (T,)."""
     middle, spread = cavities(groups.sites, data.weights, *groups.margins(data))
     margin = moderated(middle, spread)
-    loss = np.array([data.weights @ np.logaddexp(0.0, -temperature * margin) for temperature in TEMPERATURES])
+    return np.array([data.weights @ np.logaddexp(0.0, -temperature * margin) for temperature in TEMPERATURES])
+
+
+def best_temperature(loss: FloatArray) -> float:
+    """Where these losses, and what speaks against a temperature, are least."""
     return float(TEMPERATURES[np.argmin((loss + TEMPERED).round(9))])
 
 

@@ -24,6 +24,7 @@ from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.folds import PREDICT_FOR, by_content, only
 from prefkin.data.rows import Rows, UserRows
+from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
 from prefkin.decide.population import Population
@@ -35,9 +36,10 @@ from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
 from prefkin.inference.propagation import Sites, above_zero
-from prefkin.inference.quadratics import expand
+from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.base import (
     PreferenceModel,
+    about_users,
     generator,
     on_its_threads,
     refuse_a_second_label,
@@ -56,7 +58,7 @@ from prefkin.models.prefkin.calibrate import (
     with_scales,
 )
 from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import find_groups, settle
+from prefkin.models.prefkin.groups import find_groups
 from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, Prior, finished, pieces, solved
@@ -64,6 +66,7 @@ from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd
+from prefkin.models.prefkin.settling import settle
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
@@ -128,9 +131,12 @@ class PrefKin(PreferenceModel):
     def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
         """Learn every user's preference, and how much users have in common.
 
-        Parameters are those of `OffC2PL.fit`.
+        Parameters are those of `OffC2PL.fit`. Z may also be what `prefkin.open_comparisons` returns; then what is
+        learnt about people is kept in shards, too.
         """
         self._check_parameters()
+        if isinstance(Z, ShardedComparisons):
+            return self._fit_shards(Z, given=(y, users, sample_weight, positive))
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         _refuse_nothing(rows)
         with threads(self.n_jobs):
@@ -139,10 +145,46 @@ class PrefKin(PreferenceModel):
         self._warn_of_separation()
         return self
 
+    def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
+        from prefkin.models.prefkin.shards import fit_shards
+
+        if any(each is not None for each in given):
+            raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+        for of_the_last_fit in ("_users", "_fitted", "users_", "theta_", "membership_", "n_comparisons_", "_digest"):
+            self.__dict__.pop(of_the_last_fit, None)
+        self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
+        self.classes_, self.positive_ = np.array([0, 1]), 1
+        with threads(self.n_jobs):
+            self._crowd = fit_shards(self, data)
+        self.structure_, self.evidence_ = self._crowd.structure, self._crowd.evidence
+        return self
+
     def _learn(self, rows: UserRows) -> None:
+        self._crowd = None
+        lesson = self._lesson(rows)
+        known, chosen, wide, temperature = lesson.known, lesson.chosen, lesson.wide, lesson.temperature
+        rows, metric = lesson.rows, lesson.metric
+        data = lesson.data if len(lesson.data) == len(rows) else metric.signed(rows)
+        if len(known) < len(rows):
+            wide = None if wide is None else settle(wide, known, data)
+            chosen = settle(chosen, known, data)
+        chosen, wide = at_their_modes(chosen, data), None if wide is None else at_their_modes(wide, data)
+        if lesson.tempered:
+            temperature = temperature_of_groups(chosen, data)
+        for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
+            self.__dict__.pop(computed_when_asked_for, None)
+        self.structure_, self.evidence_ = lesson.structure, lesson.evidence
+        self._users, self.users_ = rows, rows.labels
+        self.n_comparisons_ = rows.counts
+        self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
+        self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
+        self._own_variance = lesson.own_variance
+
+    def _lesson(self, rows: UserRows) -> Lesson:
+        """What these people, or as many of them as can be afforded, teach about people."""
         known = self._sample(rows, min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2)))
         crowd = self._sample(rows, max(largest_crowd(len(rows), len(rows.rows.y) / len(rows), rows.dim), len(known)))
-        rows, plain, habits = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
+        rows, plain, _ = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
         few, some = only(rows, known), _search(plain, None)
         company = only(rows, crowd) if len(crowd) > len(known) else None
         verdict, found = Verdict(), some
@@ -170,24 +212,20 @@ class PrefKin(PreferenceModel):
         chosen, wide, temperature = found.groups if grouped else degrees, None, verdict.temperature
         if not grouped and verdict.scales is not None:
             chosen, wide = with_scales(found.fit, *verdict.scales), degrees
-        self.structure_ = _structure(chosen, degrees, grouped)
         evidence = found.groups.evidence if len(rows) > 1 else -np.inf
-        self.evidence_ = {"by degrees": found.everybody.evidence, "groups": evidence}
-        known, data = crowd if grouped else known, found.fit.data
-        data = data if len(data) == len(rows) else metric.signed(rows)
-        if len(known) < len(rows):
-            wide = None if wide is None else settle(wide, known, data)
-            chosen = settle(chosen, known, data)
-        chosen, wide = at_their_modes(chosen, data), None if wide is None else at_their_modes(wide, data)
-        if grouped:
-            temperature = 1.0 if few.recurring else temperature_of_groups(chosen, data)
-        for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
-            self.__dict__.pop(computed_when_asked_for, None)
-        self._users, self.users_ = rows, rows.labels
-        self.n_comparisons_ = rows.counts
-        self.habit_ = np.zeros(len(rows)) if habits is None else habits.each
-        self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
-        self._own_variance = degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim
+        return Lesson(
+            rows,
+            crowd if grouped else known,
+            found.fit.data,
+            metric,
+            chosen,
+            wide,
+            1.0 if grouped else temperature,
+            grouped and not few.recurring,
+            _structure(chosen, degrees, grouped),
+            {"by degrees": found.everybody.evidence, "groups": evidence},
+            degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim,
+        )
 
     def _loss_of(self, found: _Search, rows: UserRows) -> float:
         return loss_of_groups(rows, found.fit.metric, found.groups, self.predict_for)
@@ -227,6 +265,12 @@ class PrefKin(PreferenceModel):
             self.__dict__.pop(of_the_last_fit, None)
         self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
         self.membership_ = fitted.mixture.weights
+
+    def __getattr__(self, name: str) -> Any:
+        """What is in shards is read when it is asked for, of everybody."""
+        if name in ("users_", "theta_", "membership_", "n_comparisons_") and self._crowd is not None:
+            return self._crowd.column(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- choices -----------------------------------------------------------------------------------------------------
 
@@ -293,6 +337,8 @@ class PrefKin(PreferenceModel):
         `weights=True` also how much: the user's own answers decide a share of the estimate, the rest comes from the
         others in proportion to their comparisons and the probability that they belong together.
         """
+        if self._crowd is not None:
+            return self._crowd.neighbours(user, weights)
         u = self.position(user)
         members = self.members(u)
         members = members[np.argsort(self._likeness.from_(u)[members], kind="stable")]
@@ -328,22 +374,26 @@ class PrefKin(PreferenceModel):
             return super()._membership()
         return self.membership_, self._fitted.metric.preferences(self._fitted.mixture.centres.mean)
 
+    @about_users("user")
     @on_its_threads
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
         u = self.position(user)
         return self._fitted.covariance(u)
 
+    @about_users("user")
     @on_its_threads
     def information(self, user: Hashable) -> FloatArray:
         """Posterior precision of a user's preference, the inverse of `covariance`, shape (d, d)."""
         return self.belief(user).information
 
+    @about_users("user")
     @on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """The posterior of a user's preference: what policies and questions are made from."""
         return Belief.from_covariance(self.theta_[self.position(user)], self.covariance(user))
 
+    @about_users("user")
     def width(self, user: Hashable) -> float:
         """The normal quantile of `level`: a policy's value is below its reward with that probability."""
         self.position(user)
@@ -358,6 +408,8 @@ class PrefKin(PreferenceModel):
         measures it. Warns where that study found the radius too small.
         """
         check_is_fitted(self)
+        if self._crowd is not None:
+            return self._crowd.column("radius")
         self._warn_of_miscalibration()
         return self._radii
 
@@ -421,6 +473,8 @@ class PrefKin(PreferenceModel):
     def summary(self) -> Summary:
         """How alike these people are, and how sure that is; `print` says it in words."""
         check_is_fitted(self)
+        if self._crowd is not None:
+            return self._crowd.summary()
         places = np.argmax(self.membership_, axis=1)
         last = self.membership_.shape[1] - 1
         grouped = self.structure_ == "groups"
@@ -454,6 +508,7 @@ class PrefKin(PreferenceModel):
             found[piece] = np.where(leaning[piece], 1.0 - own, 0.0)
         return found
 
+    @about_users("user", "other")
     @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
@@ -509,7 +564,11 @@ class PrefKin(PreferenceModel):
     def _own_share(self, position: int, copies: float = 1.0) -> float:
         """How much of the estimate the user's own answers decide, had there been so many `copies` of them."""
         mixture = self._fitted.mixture
-        variance = copies * (mixture.prior.alone if len(self.members(position)) == 1 else mixture.prior.within)
+        if mixture.others is None:
+            lonely = len(self.members(position)) == 1
+        else:
+            lonely = float(mixture.share[position].max(initial=0.0)) <= 0.5
+        variance = copies * (mixture.prior.alone if lonely else mixture.prior.within)
         return variance * float(np.trace(mixture.users.some(np.array([position])).at(variance).A[0])) / self._users.dim
 
     def _rows_to_half(self, position: int) -> float:
@@ -534,6 +593,7 @@ class PrefKin(PreferenceModel):
 
     # -- acting on it ------------------------------------------------------------------------------------------------
 
+    @about_users("user")
     def session(
         self,
         user: Hashable,
@@ -597,6 +657,8 @@ class PrefKin(PreferenceModel):
         (6, 2)
         """
         check_is_fitted(self)
+        if self._crowd is not None:
+            return self._crowd.fold_in(Z, y)
         fitted = self._fitted
         if Z is None and y is None:
             belief, nothing = self._population.nobody, np.zeros(self.n_features_in_)
@@ -615,8 +677,14 @@ class PrefKin(PreferenceModel):
     # -- on disk -----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
+        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back.
+
+        With people in shards `path` is a folder, and the comparisons stay where they are.
+        """
         check_is_fitted(self)
+        if self._crowd is not None:
+            self._crowd.save(path)
+            return
         mixture, wide = self._fitted.mixture, self._fitted.wide
         about = {
             "metric": self.metric,
@@ -684,6 +752,22 @@ class PrefKin(PreferenceModel):
         model.n_features_in_ = users.dim
         model._restore_features(about)
         return model
+
+
+class Lesson(NamedTuple):
+    """What some people taught about all."""
+
+    rows: UserRows  # of everybody, beside habits where there are any
+    known: IntArray  # positions of those who taught it
+    data: Signed  # rows in the metric, of some
+    metric: Metric
+    chosen: Mixture  # of those who taught it
+    wide: Mixture | None  # likewise, where held-out answers spoke for less spread than evidence
+    temperature: float
+    tempered: bool  # is the temperature still to be found, with everybody placed?
+    structure: str
+    evidence: dict[str, float]
+    own_variance: float  # of people, for estimates from own rows alone
 
 
 class _Search(NamedTuple):

@@ -2,7 +2,7 @@
 
 A Chinese-restaurant prior (concentration 1) on the partition; sets of users are merged while evidence grows, then
 everybody may move, with their own data taken out of a group before it is asked how well it fits. Scales and the common
-mean follow by evidence. Among many users sets are merged as in `crowd`; `settle` places those who were not asked.
+mean follow by evidence. Among many users sets are merged as in `crowd`; `settling` places those who were not asked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from prefkin.models.prefkin.mixture import (
 )
 from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, affordable, searching
 
-__all__ = ["find_groups", "place", "settle"]
+__all__ = ["NOBODY", "asked_anew", "find_groups", "merged_sets", "place"]
 
 STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # likewise, where little is known of it
@@ -193,12 +193,8 @@ def _assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contende
         if share.shape[1] == 0:
             break
         centres, sizes = Centres.of(crowd.summed(share), prior), share.sum(axis=0)
-        old, new = share[asked], np.empty((len(asked), len(sizes)))
-        for piece, own in crowd:
-            some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
-            mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
-            fits = _fits(mine, old[some], centres, sizes, prior, alone[asked[some]], contenders)
-            new[some] = _chances(fits, alone[asked[some]])
+        old = share[asked]
+        new = asked_anew(crowd, share, asked, alone[asked], centres, sizes, prior, contenders)
         moved = np.abs(new - old)
         change = float(moved.sum()) / len(share) if many else float(moved.max(initial=0.0))
         share[asked] = new if turn < 4 else (new + old) / 2.0  # damped, should two partitions alternate
@@ -207,6 +203,26 @@ def _assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contende
         if change < 1e-3 or not len(asked):
             break
     return share[:, share.sum(axis=0) > NOBODY]
+
+
+def asked_anew(
+    crowd: Crowd,
+    share: FloatArray,
+    asked: IntArray,
+    alone: FloatArray,
+    centres: Centres,
+    sizes: FloatArray,
+    prior: Prior,
+    contenders: int,
+) -> FloatArray:
+    """Memberships of those who are asked, (asked, K); `alone` is their log weight of standing alone."""
+    new = np.empty((len(asked), len(sizes)))
+    for piece, own in crowd:
+        some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
+        mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
+        fits = _fits(mine, share[asked[some]], centres, sizes, prior, alone[some], contenders)
+        new[some] = _chances(fits, alone[some])
+    return new
 
 
 def _chances(fits: FloatArray, alone: FloatArray) -> FloatArray:
@@ -417,9 +433,10 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
 
 
 @in_one_order
-def place(known: Mixture, data: Signed, rounds: int = 8) -> Mixture:
+def place(known: Mixture, data: Signed, rounds: int = 8, contenders: int | None = None) -> Mixture:
     """New users among known groups: those groups, and everybody in them, stay as they are."""
-    sizes, prior, contenders = known.share.sum(axis=0), known.prior, affordable(data).contenders
+    sizes, prior = known.sizes, known.prior
+    contenders = affordable(data).contenders if contenders is None else contenders
     nowhere = np.zeros((len(data), len(sizes)))
     sites = Sites.start(data.weights, (prior.alone + float(np.mean(prior.m0**2))) * data.sizes)
     for turn in range(rounds):
@@ -435,34 +452,6 @@ def place(known: Mixture, data: Signed, rounds: int = 8) -> Mixture:
     return found
 
 
-@in_one_order
-def settle(known: Mixture, who: IntArray, data: Signed) -> Mixture:
-    """Everybody, under a prior learnt from some of them (`who`): placed one by one, then all together."""
-    share, sites = np.empty((len(data), known.share.shape[1])), Sites.start(data.weights)
-    for piece in pieces(len(data), data.dim**2):
-        part = data.between(piece)
-        placed, rows = place(known, part, rounds=2), slice(data.starts[piece.start], data.starts[piece.stop])
-        share[piece] = placed.share
-        for target, values in zip(sites, placed.refined(part), strict=True):
-            target[rows] = values
-    share[who] = known.share  # they shaped the groups: their own data were taken out when they chose
-    users, prior = expand(data, sites), known.prior
-    if not known.by_degrees:
-        crowd = Crowd(users, prior.within)
-        share = _assign(crowd, _with_sets_of_loners(users, share, prior), prior, rounds=2)
-    sites = solved(users, sites, share, prior).refined(data)
-    return solved(expand(data, sites), sites, share, prior, known.evidence)
-
-
-def _with_sets_of_loners(users: Quadratics, share: FloatArray, prior: Prior) -> FloatArray:
-    """Groups of which those who taught the prior had too few members to see: sought among those left alone."""
-    alone = np.flatnonzero(alone_in(share) > 0.5)
-    alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), LIMITS.most_crowd)).astype(int)]
-    if len(alone) < 2:
-        return share
-    new = _as_share(_merge(users.some(alone).at(prior.within), prior, np.arange(len(alone))))
-    wider = np.zeros((len(share), share.shape[1] + new.shape[1]))
-    wider[:, : share.shape[1]] = share
-    wider[alone[new.any(axis=1)]] = 0.0
-    wider[alone, share.shape[1] :] = new
-    return wider
+def merged_sets(users: Terms, prior: Prior) -> FloatArray:
+    """Memberships, (U, K), in the sets of two and more that evidence unites these users to."""
+    return _as_share(_merge(users, prior, np.arange(len(users))))

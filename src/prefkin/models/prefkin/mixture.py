@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
 from prefkin.inference.propagation import Sites
-from prefkin.inference.quadratics import STACKED_UP_TO, Quadratics, Signed, Terms, mirrored
+from prefkin.inference.quadratics import STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
 from prefkin.inference.steps import improved
 from prefkin.models.prefkin.settings import LIMITS
 
@@ -31,6 +31,7 @@ __all__ = [
     "Centres",
     "Crowd",
     "Mixture",
+    "Others",
     "Person",
     "Prior",
     "Scaling",
@@ -41,6 +42,7 @@ __all__ = [
     "inverse",
     "joint_evidence",
     "kept_rows",
+    "nobody",
     "pieces",
     "row_beliefs",
     "set_evidence",
@@ -245,6 +247,14 @@ class Person:
 
 
 @dataclass(frozen=True, eq=False)
+class Others:
+    """People who are known by the sums over them only."""
+
+    sizes: FloatArray  # (K,) how many of them each group has
+    by_degrees: bool  # are they one group in which everybody certainly is?
+
+
+@dataclass(frozen=True, eq=False)
 class Mixture:
     """Who belongs where, by probability, and everybody's posterior under that."""
 
@@ -256,6 +266,7 @@ class Mixture:
     sites: Sites  # from which the users' quadratics are
     evidence: float  # log evidence of the data and of who belongs together
     terms: Terms | None = None  # everybody's for τ², while a search goes on
+    others: Others | None = None  # who shaped the groups and is not here
 
     def __len__(self) -> int:
         return len(self.share)
@@ -268,7 +279,15 @@ class Mixture:
     @property
     def by_degrees(self) -> bool:
         """One group in which everybody certainly is."""
+        if self.others is not None:
+            return self.others.by_degrees
         return self.share.shape[1] == 1 and bool((self.share == 1.0).all())
+
+    @cached_property
+    def sizes(self) -> FloatArray:
+        """(K,) members of each group, by probability."""
+        here = self.share.sum(axis=0)
+        return here if self.others is None else here + self.others.sizes
 
     def terms_of(self, users: IntArray) -> Terms:
         """Of some users, for τ²."""
@@ -392,6 +411,16 @@ def solved(
         w = apart.weight
         mean[apart.who] += apart.terms.posterior_means(w[:, None] * prior.m0, prior.alone, w)
     return Mixture(users, share, mean, prior, centres, sites, evidence, crowd.terms)
+
+
+def nobody(centres: Centres, prior: Prior, others: Others, evidence: float) -> Mixture:
+    """Groups without any of their members."""
+    K, d = centres.mean.shape
+    users = ByMatrices(np.empty((0, d, d)), np.empty((0, d)), np.empty(0))
+    none = np.empty(0)
+    return Mixture(
+        users, np.empty((0, K)), np.empty((0, d)), prior, centres, Sites(none, none, none), evidence, None, others
+    )
 
 
 class Crowd:

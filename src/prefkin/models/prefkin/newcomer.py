@@ -32,7 +32,7 @@ def people_in_general(fitted: Fitted) -> Population:
 def _components(known: Mixture) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weights, means and covariances in the metric."""
     prior, centres = known.prior, known.centres
-    weights, means, unit = known.share.sum(axis=0), centres.mean, np.eye(len(prior.m0))
+    weights, means, unit = known.sizes, centres.mean, np.eye(len(prior.m0))
     covariances = centres.doubt.astype(np.float64) + prior.within * unit
     if known.by_degrees:
         return weights, means, covariances
