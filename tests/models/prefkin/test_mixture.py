@@ -12,7 +12,7 @@ from prefkin.inference.components import propagate
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, expand
 from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place, settle
+from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place
 from prefkin.models.prefkin.mixture import (
     Apart,
     Centres,
@@ -24,6 +24,7 @@ from prefkin.models.prefkin.mixture import (
     set_evidence,
     solved,
 )
+from prefkin.models.prefkin.settling import settle
 from tests.oracles import gaussian
 
 

@@ -419,7 +419,7 @@ def nobody(centres: Centres, prior: Prior, others: Others, evidence: float) -> M
     users = ByMatrices(np.empty((0, d, d)), np.empty((0, d)), np.empty(0))
     none = np.empty(0)
     return Mixture(
-        users, np.empty((0, K)), np.empty((0, d)), prior, centres, Sites(none, none, none), evidence, None, others
+        users, np.empty((0, K)), np.empty((0, d)), prior, centres, Sites(none, none, none, none), evidence, None, others
     )
 
 

@@ -203,7 +203,7 @@ def finish_shard(task: Finish, number: int) -> None:
         place = np.argmax(weights, axis=1)
         thin = csr_array(share)
         begins = thin.indptr.tolist()
-        whole = np.array([site for state in states for site in state.sites])  # (3 or 6, n)
+        whole = np.array([site for state in states for site in state.sites[:3]])  # (3 or 6, n)
         own_rows = [slice(a, b) for a, b in pairwise(rows.starts.tolist())]
         columns: Table = {
             "user": rows.labels,
@@ -574,7 +574,7 @@ class PeopleInShards:
         every, shares = np.zeros(len(rows), dtype=bool), (share, np.ones((len(rows), 1)))
         with single_threaded():
             mixture, *wide = (
-                finished(finish(data, State(shares[k], Sites(*whole[3 * k : 3 * k + 3]), every), groups))
+                finished(finish(data, State(shares[k], _settled(whole[3 * k : 3 * k + 3]), every), groups))
                 if len(rows)
                 else groups
                 for k, groups in enumerate(self.groups)
@@ -723,3 +723,9 @@ def load_crowd(folder: Path) -> PrefKin:
     model.classes_, model.positive_ = np.array([0, 1]), 1
     model.structure_, model.evidence_ = model._crowd.structure, model._crowd.evidence
     return model
+
+
+def _settled(sites: FloatArray) -> Sites:
+    """Sites that were kept, (3, n)."""
+    precision, pull, level = sites
+    return Sites(precision, pull, level, np.zeros_like(level))
