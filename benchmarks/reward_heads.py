@@ -7,12 +7,14 @@ all-MiniLM-L6-v2 encodes them (minilm384.npz). A quarter of the topics is held o
 were given, and answers about the same pairs by planted annotators in four groups, right 85 % of the time or so.
 
 A head is what `prefkin export --to reward-head` writes, read back: its log-loss is that of the sigmoid of a difference
-of two rewards, in single precision. "pooled" is one head for everybody, "alone" one from each annotator's own answers,
-both with ridges tuned by held-out topics; "moderated" are the personal heads' probabilities with doubt, as
-`prefkin predict` gives them. To personal: log-loss above that of the personal heads, on the same answers.
+of two rewards times the head's `log_odds`, in single precision. "pooled" is one head for everybody, "alone" one from
+each annotator's own answers, both with ridges tuned by held-out topics. "pair by pair" are the probabilities with the
+doubt of each pair, as `prefkin predict` gives them; "bare" are the personal heads without `log_odds`. To personal:
+log-loss above that of the personal heads, on the same answers.
 """
 
 import argparse
+import json
 import time
 import warnings
 from dataclasses import replace
@@ -47,6 +49,12 @@ def planted(train, test, seed):
     return made
 
 
+def _note(written):
+    """What a head's file says about itself."""
+    header = json.loads(written[8 : 8 + int.from_bytes(written[:8], "little")])
+    return json.loads(header["__metadata__"]["prefkin"])
+
+
 def losses(train, test):
     """Log-loss of each answer by each kind of head, and CPU seconds of the fits."""
     found, seconds = {}, {}
@@ -58,13 +66,16 @@ def losses(train, test):
         before = time.process_time()
         model.fit(train)
         seconds[name] = time.process_time() - before
-        head = load(reward_head(everybody(model), None)[HEAD])["score.weight"]
+        written = reward_head(everybody(model), None)[HEAD]
+        head, scale = load(written)["score.weight"], np.array(_note(written)["log_odds"])
         owner = [model.position(user) for user in test.users.tolist()]
         reward = [np.einsum("ij,ij->i", side.astype(np.float32), head[owner]) for side in (test.first, test.second)]
-        found[name] = np.logaddexp(0, -(2 * test.y - 1) * (reward[0] - reward[1]).astype(float))
+        signed = (2 * test.y - 1) * (reward[0] - reward[1]).astype(float)
+        found[name] = np.logaddexp(0, -scale[owner] * signed)
         if name == "personal":
             p = model.predict_proba(test)[:, 1]
-            found["moderated"] = -np.log(np.where(test.y == 1, p, 1 - p))
+            found["bare"] = np.logaddexp(0, -signed)
+            found["pair by pair"] = -np.log(np.where(test.y == 1, p, 1 - p))
             structure = model.structure_
     return found, seconds, structure
 
@@ -90,7 +101,7 @@ def main():
         mean = {method: np.concatenate([found[method] for found in splits]).mean() for method in splits[0]}
         print(f"\n{name} ({count} splits, {sum(len(found['pooled']) for found in splits)} held-out answers)")
         for method, loss in mean.items():
-            print(f"  {method:10}{loss:8.4f}   {loss / mean['personal'] - 1:+7.1%} to personal")
+            print(f"  {method:14}{loss:8.4f}   {loss / mean['personal'] - 1:+7.1%} to personal")
 
 
 if __name__ == "__main__":
