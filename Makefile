@@ -42,7 +42,7 @@ test-annotate: $(BROWSER)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -m annotate -rs tests/apps/annotate
 
 test-integrations: $(INTEGRATIONS)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest -m integrations -rs tests/integrations
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest -m integrations -rs tests/integrations tests/test_examples.py
 
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)

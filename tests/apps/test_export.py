@@ -5,6 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import prefkin
@@ -83,6 +84,22 @@ def test_a_head_for_everybody_names_its_rows_and_where_all_weights_are(folder):
     }
 
 
+def test_a_head_says_how_far_doubt_draws_its_answers_to_one_half(folder):
+    exported(folder, "kin", "--to", "reward-head", "--out", "doubtful")
+    exported(folder, "paper", "--to", "reward-head", "--out", "certain")
+    scales = {}
+    for name in ("doubtful", "certain"):
+        with safe_open(folder / name / "head.safetensors", "numpy") as archive:
+            scales[name] = np.array(json.loads(archive.metadata()["prefkin"])["log_odds"])
+    np.testing.assert_allclose(scales["certain"], 1.0, atol=1e-12)
+    model = prefkin.load(folder / "kin")
+    data = model.comparisons()
+    said = model.decision_function(data)
+    heard = scales["doubtful"][data.who] * np.einsum("ij,ij->i", data.Z, model.theta_[data.who])
+    assert (scales["doubtful"] < 0.99).all()
+    assert np.abs(said - heard).mean() < 0.1 * np.abs(said).mean()
+
+
 def test_one_user_or_each_group(folder):
     model = prefkin.load(folder / "kin")
     exported(folder, "kin", "--to", "reward-head", "--out", "one", "--user", "user 4")
@@ -144,7 +161,7 @@ def test_a_second_export_leaves_nothing_of_the_first(folder):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--to", "onnx"), "--to must be one of reward-head, trl"),
+        (("--to", "onnx"), "--to must be one of reward-head, trl, labelstudio, argilla"),
         (("--to", "reward-head", "--user", "user 1", "--groups"), "two different things"),
         (("--to", "reward-head", "--user", "nobody"), "is not among the 9 fitted users"),
         (("--to", "reward-head", "--encoder", "nowhere"), "no config.json there"),
@@ -292,3 +309,79 @@ def test_sets_that_cannot_be_are_refused(folder, spoken, options, reason):
         folder / "wide.parquet"
     )
     assert reason in refused(folder, "--to", "trl", "--out", "never", *options)
+
+
+# -- questions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def items(folder):
+    rng = np.random.default_rng(5)
+    table = pl.DataFrame(
+        {
+            "context": np.repeat(["tea", "coffee"], 4),
+            "action": [f"cup {k}" for k in range(8)],
+            "text": [f"Text of cup {k}." for k in range(8)],
+            "prompt": np.repeat(["Which tea?", "Which coffee?"], 4),
+            "phi": rng.standard_normal((8, DIM)).tolist(),
+        }
+    )
+    table.write_parquet(folder / "items.parquet")
+    return table
+
+
+def test_tasks_for_label_studio_carry_the_person_the_texts_and_the_features(folder, items):
+    said = exported(
+        folder, "kin", "--to", "labelstudio", "--candidates", "items.parquet", "--out", "tasks.json", "--each", "2"
+    )
+    assert "18 questions for 9 people" in said.stdout
+    tasks = json.loads((folder / "tasks.json").read_text())
+    model, cands = prefkin.load(folder / "kin"), prefkin.read_candidates(folder / "items.parquet")
+    wanted = model.session("user 0", cands, rule="coverage").plan(1)[0]
+    first = tasks[0]["data"]
+    assert (first["asked"], first["context"]) == ("user 0", cands.contexts[wanted.context])
+    known = {row["action"]: row for row in items.iter_rows(named=True)}
+    for task in tasks:
+        data = task["data"]
+        for side, place in (("left", "first"), ("right", "second")):
+            row = known[data[f"{side}_action"]]
+            assert (data[side], data[place], data["prompt"]) == (row["text"], row["phi"], row["prompt"])
+
+
+def test_records_for_argilla_of_a_plan(folder, items):
+    plan = pl.DataFrame(
+        {
+            "user": ["user 3", "Zoe"],
+            "context": ["tea", "coffee"],
+            "first": ["cup 1", "cup 7"],
+            "second": ["cup 0", "cup 4"],
+        }
+    )
+    plan.write_csv(folder / "plan.csv")
+    exported(
+        folder, "kin", "--to", "argilla", "--candidates", "items.parquet", "--plan", "plan.csv", "--out", "records.json"
+    )
+    one, other = json.loads((folder / "records.json").read_text())
+    assert one == {
+        "id": "user 3/tea/cup 1-cup 0",
+        "fields": {"prompt": "Which tea?", "response_1": "Text of cup 1.", "response_2": "Text of cup 0."},
+        "metadata": {"asked": "user 3", "context": "tea", "first_action": "cup 1", "second_action": "cup 0"},
+    }
+    assert other["metadata"]["asked"] == "Zoe"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--out", "t.json"), "give --candidates FILE"),
+        (("--out", "t.json", "--candidates", "items.parquet", "--groups"), "leave out --groups"),
+        (("--out", "t.csv", "--candidates", "items.parquet"), "ends in .json"),
+        (("--out", "t.json", "--candidates", "votes.parquet"), "lack a column text"),
+        (("--out", "t.json", "--candidates", "items.parquet", "--votes", "votes.parquet"), "--votes is for --to trl"),
+        (("--out", "t.json", "--candidates", "items.parquet", "--plan", "votes.parquet"), "lacks column context"),
+        (("--out", "t.json", "--candidates", "items.parquet", "--plan", "odd.csv"), "is not among the candidates"),
+    ],
+)
+def test_questions_that_cannot_be_asked_are_refused(folder, items, options, reason):
+    (folder / "odd.csv").write_text("user,context,first,second\nuser 1,tea,cup 1,cup 6\n")
+    assert reason in refused(folder, "kin", "--to", "labelstudio", *options)

@@ -10,6 +10,7 @@ import typer
 
 from prefkin.apps.cli.console import (
     check_folder,
+    check_place,
     column_map,
     err,
     find_user,
@@ -17,25 +18,28 @@ from prefkin.apps.cli.console import (
     table,
     without_panics,
     working,
+    write_file,
     write_folder,
 )
 from prefkin.apps.export.encoder import Encoder, encoder_of, recognised
+from prefkin.apps.export.questions import FORMS as QUESTIONS
+from prefkin.apps.export.questions import next_questions, planned_questions
 from prefkin.apps.export.reward_head import WRITTEN, reward_head
-from prefkin.apps.export.trl import preference_set, read_votes, surest_members, together_with
+from prefkin.apps.export.trl import preference_set, read_votes, together_with
 from prefkin.apps.export.whose import Preferences, everybody, groups_of, one_user
 from prefkin.data.formats import as_file
 from prefkin.errors import InvalidParameter
 from prefkin.models.files import load
 from prefkin.models.reports import counted
 
-FORMS = ("reward-head", "trl")
+FORMS = ("reward-head", "trl", *QUESTIONS)
 ONE_SET = "preferences.parquet"
 
 
 def export(
     folder: Path = typer.Argument(metavar="DIR", help="Folder written by prefkin fit, or a model file."),
     to: str = typer.Option(..., help=f"What for: {', '.join(FORMS)}."),
-    out_path: Path = typer.Option(..., "--out", help="Folder to write."),
+    out_path: Path = typer.Option(..., "--out", help="Folder to write; labelstudio, argilla: a .json file."),
     user: str | None = typer.Option(None, help="For this user."),
     groups: bool = typer.Option(False, "--groups", help="For each group; trl without --user: always."),
     encoder: Path | None = typer.Option(None, help="reward-head: the encoder's folder, if the model does not know it."),
@@ -44,6 +48,13 @@ def export(
     least: float = typer.Option(0.5, min=0.0, max=1.0, help="trl: rows of people who belong there at least so surely."),
     surer_than: float | None = typer.Option(
         None, min=0.5, max=1.0, help="trl: label other people's pairs where the group's model is surer than this."
+    ),
+    candidates: Path | None = typer.Option(
+        None, help="labelstudio, argilla: what can be asked about: context, action, text, features, maybe prompt."
+    ),
+    each: int = typer.Option(5, min=1, help="labelstudio, argilla: questions for each person."),
+    plan: Path | None = typer.Option(
+        None, help="labelstudio, argilla: the questions that prefkin plan wrote, instead."
     ),
 ) -> None:
     """What was learnt, for trainers and annotation tools.
@@ -54,10 +65,23 @@ def export(
         raise InvalidParameter(f"--to must be one of {', '.join(FORMS)}; got {to!r}")
     if user is not None and groups:
         raise InvalidParameter("--user and --groups are two different things; give one of them")
-    given = {"--encoder": encoder, "--votes": votes, "--surer-than": surer_than}
-    for option, form in (("--encoder", "reward-head"), ("--votes", "trl"), ("--surer-than", "trl")):
-        if given[option] is not None and to != form:
+    asking = " or ".join(QUESTIONS)
+    for option, given, form in (
+        ("--encoder", encoder, "reward-head"),
+        ("--votes", votes, "trl"),
+        ("--surer-than", surer_than, "trl"),
+        ("--candidates", candidates, asking),
+        ("--plan", plan, asking),
+    ):
+        if given is not None and to not in form:
             raise InvalidParameter(f"{option} is for --to {form}; leave it out")
+    if to in QUESTIONS:
+        if candidates is None:
+            raise InvalidParameter(f"--to {to} needs what can be asked about, with texts; give --candidates FILE")
+        if groups:
+            raise InvalidParameter("questions are for people, not for groups; leave out --groups")
+        _questions(load(folder), to, out_path, user, candidates, each, plan)
+        return
     check_folder(out_path)
     model = load(folder)
     if to == "reward-head":
@@ -84,7 +108,7 @@ def _reward_head(
 def _preferences(model: Any, user: str | None, groups: bool) -> Preferences:
     if user is not None:
         return one_user(model, find_user(model.users_.tolist(), user))
-    return groups_of(model).preferences if groups else everybody(model)
+    return groups_of(model).preferences(model) if groups else everybody(model)
 
 
 def _encoder(model: Any, folder: Path, given: Path | None) -> Encoder | None:
@@ -119,7 +143,7 @@ def _trl(
     else:
         found = groups_of(model)
         wanted = {
-            f"{name.replace(' ', '-')}.parquet": (found.share[:, k], surest_members(model, found, k))
+            f"{name.replace(' ', '-')}.parquet": (found.share[:, k], found.surest(model, k))
             for k, name in enumerate(found.names)
         }
     with working():
@@ -140,3 +164,33 @@ def _trl(
         grid.add_row(name, str(len(rows["source"])), str(asked), str(len(rows["source"]) - asked), str(people))
     out.print(grid)
     out.print(f"written to {path}")
+
+
+def _questions(
+    model: Any, to: str, path: Path, user: str | None, candidates: Path, each: int, plan: Path | None
+) -> None:
+    """A file of tasks: for one user, for everybody, or as they were planned."""
+    from prefkin.apps.annotate.items import read_items
+
+    if path.is_dir() or path.suffix.lower() != ".json":
+        raise InvalidParameter(f"--out {path}: tasks are written to one file; give a name that ends in .json")
+    check_place("--out", path.absolute().parent)
+    with without_panics(candidates):
+        items = read_items(candidates)
+    if items.candidates.dim != model.n_features_in_:
+        raise InvalidParameter(
+            f"--candidates {candidates}: {items.candidates.dim} features, but the model was fitted on "
+            f"{model.n_features_in_}; they need the same"
+        )
+    with working():
+        if plan is not None:
+            questions = planned_questions(plan, items)
+            questions = [one for one in questions if user is None or one.user == user]
+        else:
+            users = model.users_.tolist()
+            questions = next_questions(model, users if user is None else [find_user(users, user)], items, each)
+    if not questions:
+        raise InvalidParameter("there is nothing to ask; give candidates with at least two actions in a context")
+    write_file(path, QUESTIONS[to](questions))
+    people = len({one.user for one in questions})
+    out.print(f"{counted(len(questions), 'question')} for {people} people written to {path}")

@@ -35,7 +35,11 @@ WRITTEN = (HEAD, "config.json", INDEX, "model.safetensors", *TOKENIZER)
 def reward_head(preferences: Preferences, encoder: Encoder | None) -> dict[str, bytes]:
     """The files of a head, by name."""
     weight = np.ascontiguousarray(preferences.theta, dtype=np.float32)
-    said = {"names": list(preferences.names), "encoder": None if encoder is None else vars(encoder)}
+    said = {
+        "names": list(preferences.names),
+        "log_odds": preferences.log_odds.tolist(),
+        "encoder": None if encoder is None else vars(encoder),
+    }
     head = {HEAD: save({"score.weight": weight}, {"format": "pt", "prefkin": json.dumps(said)})}
     labels = {str(k): name for k, name in enumerate(preferences.names)}
     if encoder is None:

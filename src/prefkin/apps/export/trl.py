@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from prefkin.apps.export.whose import Groups
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.checks import is_missing
 from prefkin.data.comparisons import Comparisons
@@ -18,9 +17,8 @@ from prefkin.data.formats import label_column, read_columns
 from prefkin.data.tables import read_comparisons
 from prefkin.errors import InvalidTable
 
-__all__ = ["Votes", "preference_set", "read_votes", "surest_members", "together_with"]
+__all__ = ["Votes", "preference_set", "read_votes", "together_with"]
 
-MEMBERS_ASKED = 20  # whose model's answers are averaged for a group
 TEXTS = ("prompt", "chosen", "rejected")
 
 
@@ -69,12 +67,6 @@ def together_with(model: Any, user: Any) -> FloatArray:
         together = np.isin(np.arange(len(model.users_)), model.members(u)).astype(np.float64)
     together[u] = 1.0
     return np.asarray(together)
-
-
-def surest_members(model: Any, groups: Groups, group: int) -> IntArray:
-    """Those whose models speak for a group: the surest members with the most answers, shape (at most 20,)."""
-    told = groups.share[:, group] * model.n_comparisons_
-    return np.argsort(-told, kind="stable")[: min(MEMBERS_ASKED, int((groups.share[:, group] > 0.5).sum()))]
 
 
 def preference_set(
