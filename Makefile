@@ -31,7 +31,7 @@ test: $(READY) lint
 	$(TESTS)
 
 quick: $(READY)
-	$(TESTS) -m 'not slow and not annotate and not long'
+	$(TESTS) -m 'not slow and not annotate and not long and not integrations'
 
 test-long: $(READY)
 	$(TESTS) -m long tests

@@ -9,6 +9,7 @@ __all__ = [
     "ConvergenceError",
     "DependenceWarning",
     "ExperimentError",
+    "FeaturesWarning",
     "InvalidCandidates",
     "InvalidComparisons",
     "InvalidParameter",
@@ -93,6 +94,10 @@ class CalibrationWarning(PrefkinWarning):
 
 class DependenceWarning(PrefkinWarning):
     """Rows that were made from rankings or ratings: they were made to count for what they tell."""
+
+
+class FeaturesWarning(PrefkinWarning):
+    """A table that does not say which columns are features: every column of numbers without another use was taken."""
 
 
 class SeparationWarning(PrefkinWarning):

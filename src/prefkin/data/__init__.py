@@ -12,7 +12,9 @@ dependence   rows that were made from rankings, and what they count
 candidates   `Candidates`: the actions available in each context
 digest       which data it was
 storage      files written as a whole or not at all; labels as JSON
-formats      files and frames as columns: Parquet, CSV, JSON lines, NPZ
+json_lines   JSON lines, quickly, and as they are
+exports      what annotation tools export, as rows
+formats      files, folders and frames as columns: Parquet, CSV, JSON, NPZ
 tables       columns under our names, checked: comparisons and candidates
 folds        which rows are held out, and which users are asked
 synthetic    people with known truth

@@ -74,19 +74,25 @@ class Comparisons:
         items: Any = None,
         feature_names: Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
+        ties: str | None = None,
     ) -> Comparisons:
         """Check and hold feature differences, answers and who gave them.
 
         `items`, two names a row, says what was compared, so that a choice by held-out answers can be made for items
         that were not seen. `drop="ties"` or `drop="missing"` (or both) leaves such rows out and counts them in
-        `dropped`; otherwise they are refused.
+        `dropped`; `ties="half"` keeps ties as half an answer for each side, two rows of half the weight; otherwise they
+        are refused.
 
         >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0.5], ["ann", "bo"], drop="ties").dropped
         {'ties': 1}
+        >>> kept = Comparisons.from_arrays([[1.0], [2.0]], [1, 0.5], ["ann", "bo"], ties="half")
+        >>> kept.y.tolist(), kept.weights.tolist()
+        ([1.0, 1.0, 0.0], [1.0, 0.5, 0.5])
         >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0], ["ann", "bo"], items=[("p", "q"), ("r", "q")]).items.shape
         (2, 2)
         """
-        return cls._checked(feature_matrix(Z, "Z"), None, None, y, users, weights, contexts, items, feature_names, drop)
+        Z = feature_matrix(Z, "Z")
+        return cls._checked(Z, None, None, y, users, weights, contexts, items, feature_names, drop, ties)
 
     @classmethod
     def from_sides(
@@ -101,6 +107,7 @@ class Comparisons:
         items: Any = None,
         feature_names: Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
+        ties: str | None = None,
     ) -> Comparisons:
         """As `from_arrays`, from the features of both actions; sides with equal features are the same item, unless
         `items` says otherwise.
@@ -117,7 +124,7 @@ class Comparisons:
         with np.errstate(invalid="ignore"):
             difference = one - other
         difference[np.isinf(one) | np.isinf(other)] = np.inf  # also inf − inf: infinite, not missing
-        return cls._checked(difference, one, other, y, users, weights, contexts, items, feature_names, drop)
+        return cls._checked(difference, one, other, y, users, weights, contexts, items, feature_names, drop, ties)
 
     @classmethod
     def from_rankings(
@@ -232,10 +239,13 @@ class Comparisons:
         items: Any,
         feature_names: Sequence[str] | None,
         drop: str | Sequence[str],
+        ties: str | None,
     ) -> Comparisons:
         wanted = {drop} if isinstance(drop, str) else set(drop)
         if unknown := sorted(wanted - set(DROPPABLE)):
             raise InvalidComparisons(f"drop must be among {', '.join(DROPPABLE)}; got {unknown[0]!r}")
+        if ties not in (None, "half"):
+            raise InvalidComparisons(f"ties may be 'half', or left out with drop='ties'; got ties={ties!r:.40}")
         answers, owners = answer_array(y), label_array(users, "users")
         scale = np.ones(len(Z)) if weights is None else number_array(weights, "weights")
         where = None if contexts is None else label_array(contexts, "contexts")
@@ -263,27 +273,43 @@ class Comparisons:
         if names is not None:
             unnamed = missing_labels(names[:, 0]) | missing_labels(names[:, 1])
             missing |= unnamed
-        ties = answers == 0.5
+        tied = answers == 0.5
         keep = np.ones(len(Z), dtype=bool)
         dropped = {}
-        for reason, rows in (("ties", ties), ("missing", missing & ~ties)):
+        for reason, rows in (("ties", tied), ("missing", missing & ~tied)):
             if reason in wanted:
                 keep &= ~rows
                 dropped[reason] = int(rows.sum())
-        refuse_bad_rows(Z, answers, owners, scale, where, unnamed, keep, largest)
+        halved = tied & keep & (ties == "half")
+        refuse_bad_rows(Z, np.where(halved, 1.0, answers), owners, scale, where, unnamed, keep, largest)
         if not keep.any():
             raise InvalidComparisons(
                 f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
             )
-        if not keep.all():
-            Z, answers, owners, scale = Z[keep], answers[keep], owners[keep], scale[keep]
-            where = None if where is None else where[keep]
-            first, second, names = (None if part is None else part[keep] for part in (first, second, names))
+        if not keep.all() or halved.any():
+            rows = np.repeat(np.arange(len(Z)), keep.astype(np.intp) + halved)
+            again = np.append(False, rows[1:] == rows[:-1])
+            scale = np.where(halved, 0.5 * scale, scale)[rows]
+            answers = np.where(halved[rows], ~again, answers[rows])
+            Z, owners, where = Z[rows], owners[rows], None if where is None else where[rows]
+            first, second, names = (None if part is None else part[rows] for part in (first, second, names))
         refuse_vanishing(largest if keep.all() else largest_entry(Z))
         if not scale.any():
             raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
         titles = None if feature_names is None else tuple(str(name) for name in feature_names)
-        data = cls(Z, answers, owners, scale, where, first, second, titles, dropped, names, weights is not None)
+        data = cls(
+            Z,
+            answers,
+            owners,
+            scale,
+            where,
+            first,
+            second,
+            titles,
+            dropped,
+            names,
+            weights is not None or bool(halved.any()),
+        )
         data._coded  # noqa: B018 - labels that cannot be told apart are refused here, not later
         return data
 

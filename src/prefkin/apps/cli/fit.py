@@ -43,12 +43,16 @@ PAIRS_CONSIDERED = 2000
 
 
 def fit(
-    file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
+    file: Path = typer.Argument(
+        help="Comparisons: .parquet, .csv, .jsonl, .json, .npz, .csv.gz, ...; or a folder of Parquet files."
+    ),
     out_dir: Path = typer.Option(..., "--out", help="Folder for the model, the summary and the pictures."),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
     features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
     items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
     drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
+    ties: str | None = typer.Option(None, help="half: a tie is half an answer for each side."),
+    yes: str | None = typer.Option(None, help="The answer that means that the first was preferred: left, A, ..."),
     names: str | None = typer.Option(None, help="Names for features that have none in the file, separated by commas."),
     gamma: str | None = typer.Option(
         None, help="Use the paper's algorithm with this threshold: a number, under, over, or auto."
@@ -89,7 +93,7 @@ def fit(
             distance=distance,
             coverage="measured" if regularity is None else _regularity(regularity),
         )
-    data = comparisons_from(file, mapping, features, items, drop, names)
+    data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
     with working(), about(file):
         result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit
         model.fit(data)
