@@ -6,6 +6,7 @@ answers      0 and 1, or words that name a side
 items        which rows are about the same thing
 triangles    which rows are about the same topic, by their differences alone
 choices      rankings and choices among several as pairs
+ratings      ratings as pairs, and factors of items that nobody described
 rows         comparisons sorted by user
 comparisons  `Comparisons`: who saw which pair and what they chose
 dependence   rows that were made from rankings, and what they count

@@ -15,6 +15,7 @@ from scipy.linalg import eigvalsh
 from prefkin.apps.cli.console import about, check_folder, comparisons_from, err, out, table, working, write_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.formats import as_csv
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import Comparison, compare
 from prefkin.evaluate.plots import (
@@ -31,9 +32,12 @@ from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
 
+ITEMS_FILE = "items.csv"
+"""Items with the factors that were learnt for them; what `rank` and questions take as candidates."""
 WRITTEN = (
     MODEL_FILE,
     "summary.json",
+    ITEMS_FILE,
     *(f"{name}.png" for name in ("users", "estimates", "coverage", "eigenvalues", "reliability")),
 )
 """Everything that a fit may write; of a former fit nothing stays."""
@@ -99,6 +103,8 @@ def fit(
         model.fit(data)
         facts = summary(model) | ({} if result is None else comparison(result))
         contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
+        if data.learnt_features:
+            contents[ITEMS_FILE] = _items(data)
         if pictures:
             contents |= _pictures(model, data, result)
         write_folder(out_dir, contents, WRITTEN)  # before a word is said: output may fail
@@ -233,6 +239,12 @@ def _pictures(model: OffC2PL | PrefKin, data: Comparisons, result: Comparison | 
     if result is not None:
         drawn["reliability.png"] = as_png(plot_reliability({"PrefKin": result.reliability()}))
     return drawn
+
+
+def _items(data: Comparisons) -> bytes:
+    items = Candidates.from_items(data)
+    factors = {f"phi{k}": column.tolist() for k, column in enumerate(items.features.T)}
+    return as_csv({"item": items.actions.tolist(), **factors})
 
 
 def _model_bytes(model: OffC2PL | PrefKin) -> bytes:
