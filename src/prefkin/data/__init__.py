@@ -19,5 +19,5 @@ formats      files, folders and frames as columns: Parquet, CSV, JSON, NPZ
 tables       columns under our names, checked: comparisons and candidates
 folds        which rows are held out, and which users are asked
 synthetic    people with known truth
-embedding    texts as features
+embedding    texts as features, each distinct one once, kept by content
 """

@@ -30,12 +30,14 @@ __all__ = [
     "FORMATS",
     "as_csv",
     "as_file",
+    "encoder_of",
     "holds_numbers",
     "holds_vectors",
     "label_column",
     "matrix_column",
     "number_column",
     "read_columns",
+    "with_vectors",
 ]
 
 Source = Path | bytes  # a file, or what stood in a compressed one
@@ -340,3 +342,43 @@ def as_file(columns: Mapping[str, Iterable[Any]], suffix: str) -> bytes:
     else:
         raise InvalidTable(f"files ending in {suffix or 'nothing'} are not written; use .parquet, .csv or .jsonl")
     return content.getvalue()
+
+
+def with_vectors(
+    columns: Columns, vectors: Mapping[str, FloatArray], y: FloatArray | None, about: Mapping[str, str]
+) -> bytes:
+    """Columns as they are, vectors and answers beside them, as the bytes of a Parquet file with notes in its header."""
+    series = [_polars_series(name, column) for name, column in columns.items() if name not in {*vectors, "y"}]
+    series += [pl.Series(name, matrix, dtype=pl.Array(pl.Float32, matrix.shape[1])) for name, matrix in vectors.items()]
+    frame = pl.DataFrame(series).with_columns(pl.col(name).arr.to_list() for name in vectors)
+    if y is not None:
+        frame = frame.with_columns(pl.Series("y", y))
+    elif "y" in columns:
+        frame = frame.with_columns(_polars_series("y", columns["y"]))
+    content = io.BytesIO()
+    frame.write_parquet(content, metadata=dict(about))
+    return content.getvalue()
+
+
+def _polars_series(name: str, column: Any) -> pl.Series:
+    """Labels of several kinds cannot stand in one column of a Parquet file; as texts they would merge."""
+    if isinstance(column, np.ndarray):
+        values = column.tolist()
+        if len({type(value) for value in values if value is not None}) > 1:
+            raise InvalidTable(f"column {name} holds values of different kinds; make all of them texts, or numbers")
+        return pl.Series(name, values)
+    native = nw.to_native(column)
+    return native if isinstance(native, pl.Series) else pl.Series(name, column.to_list())
+
+
+def encoder_of(path: Path) -> dict[str, Any] | None:
+    """The encoder that made the features of a Parquet file, as `prefkin embed` noted it; None where it did not.
+
+    >>> encoder_of(Path("votes.csv")) is None
+    True
+    """
+    if path.suffix.lower() != ".parquet" or not path.is_file():
+        return None
+    with _readable(".parquet"):
+        noted = pl.read_parquet_metadata(_for_polars(path)).get("prefkin.encoder")
+    return None if noted is None else json.loads(noted)

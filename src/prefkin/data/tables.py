@@ -24,6 +24,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from prefkin.data.comparisons import Comparisons
 from prefkin.data.formats import holds_numbers, holds_vectors, label_column, matrix_column, number_column, read_columns
 from prefkin.errors import FeaturesWarning, InvalidTable, PrefkinError
 
-__all__ = ["read_candidates", "read_comparisons"]
+__all__ = ["Texts", "item_table", "read_candidates", "read_comparisons", "read_texts"]
 
 ALIASES = {
     "user": ("user", "worker", "annotator", "user_id", "annotator_id", "worker_id", "users", "judge"),
@@ -141,6 +142,55 @@ def read_comparisons(
         if common.get("items") is not None:
             common["items"] = np.where(y[:, None] == 1, common["items"], common["items"][:, ::-1])
         return Comparisons.from_sides(first, second, y, users, **common)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A table with texts: its columns, the texts of each side under the name of what they become, answers if needed."""
+
+    columns: Mapping[str, Any]
+    sides: dict[str, list[str]]
+    y: FloatArray | None
+
+
+def read_texts(source: Any, columns: Mapping[str, str] | None = None) -> Texts:
+    """The texts of a table that are to become features: of both sides with their prompts, or of items (`text`).
+
+    >>> import polars as pl
+    >>> found = read_texts(pl.DataFrame({"prompt": ["Tea?"], "chosen": ["Yes."], "rejected": ["No."], "user": ["ann"]}))
+    >>> found.sides
+    {'chosen_embedding': ['Tea?\\n\\nYes.'], 'rejected_embedding': ['Tea?\\n\\nNo.']}
+    """
+    with _named(source):
+        table = _Table(source, columns, (*COMPARISON_FIELDS, "text"), None)
+        y = None
+        if table.has("chosen") and table.has("rejected"):
+            found = {"chosen_embedding": "chosen", "rejected_embedding": "rejected"}
+        elif table.has("left") and table.has("right"):
+            found = {"first": "left", "second": "right"}
+            y = (
+                None
+                if table.has("y") or not table.has("label")
+                else _left_right_answers(table, ("left", "right", "label"))
+            )
+        elif table.has("conversation_a") and table.has("conversation_b"):
+            found = {"first": "conversation_a", "second": "conversation_b"}
+            if table.has("model_a") and table.has("model_b") and table.has("winner"):
+                y = _left_right_answers(table, ("model_a", "model_b", "winner"))
+        elif table.has("text"):
+            found = {"phi": "text"}
+        else:
+            raise table.lacks("texts: chosen and rejected, or left and right, or text", "chosen")
+        sides = {}
+        for name, side in found.items():
+            texts = _whole_texts(table, side)
+            if None in texts:
+                raise InvalidTable(
+                    f"column {table.names[side]} is missing in row {texts.index(None)} (counted from 0); fill it in, "
+                    "or leave such rows out"
+                )
+            sides[name] = [text for text in texts if text is not None]
+        return Texts(table.columns, sides, y)
 
 
 def read_candidates(
@@ -251,7 +301,9 @@ class _Table:
     def _refuse_doubtful(self, fields: Sequence[str]) -> None:
         """A column that looks like a misspelt one of ours, or features given in two ways."""
         missing = [
-            name for name in fields if len(name) > 2 and name not in (*ARENA, *LOGGED) and not self.has_features(name)
+            name
+            for name in fields
+            if len(name) > 2 and name not in (*ARENA, *LOGGED, "text") and not self.has_features(name)
         ]
         used = {*self.names.values(), *self.features_named, *ALIASES["user"]}
         for column in self.columns:
@@ -530,9 +582,7 @@ def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
             f"column {table.names[side]} holds texts; give their embeddings as columns chosen_embedding and "
             "rejected_embedding, or a function embed=..."
         )
-    answers = [_text(value) for value in table.labels(side)]
-    prompts = [_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)
-    whole = [None if a is None else f"{p}\n\n{a}" if p else a for p, a in zip(prompts, answers, strict=True)]
+    whole = _whole_texts(table, side)
     distinct = sorted({text for text in whole if text is not None})
     try:
         vectors = np.asarray(embed(distinct), dtype=np.float64)
@@ -544,6 +594,13 @@ def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
         )
     place = {text: i for i, text in enumerate(distinct)}
     return [None if text is None else vectors[place[text]] for text in whole]
+
+
+def _whole_texts(table: _Table, side: str) -> list[str | None]:
+    """Texts with their prompts before them."""
+    answers = [_text(value) for value in table.labels(side)]
+    prompts = [_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)
+    return [None if a is None else f"{p}\n\n{a}" if p else a for p, a in zip(prompts, answers, strict=True)]
 
 
 def _text(value: Any) -> str | None:
