@@ -20,6 +20,7 @@ LABELS = ("annotator", "prompt", "chosen", "rejected")
 
 
 def write(path, rows, chats, rng):
+    """Rows as TRL has them."""
     words = ["".join(map(chr, rng.integers(97, 123, rng.integers(2, 10)))) for _ in range(3000)]
 
     def text(length):
@@ -35,12 +36,14 @@ def write(path, rows, chats, rng):
 
 
 def timed(read):
+    """Wall and CPU seconds, and what came of it."""
     wall, cpu = time.perf_counter(), time.process_time()
     rows = read()
     return np.array([time.perf_counter() - wall, time.process_time() - cpu]), rows
 
 
 def main():
+    """Read the same file in turns."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rows", type=int, default=1_000_000)
     options.add_argument("--turns", type=int, default=5)

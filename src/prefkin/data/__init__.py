@@ -6,6 +6,7 @@ answers      0 and 1, or words that name a side
 items        which rows are about the same thing
 triangles    which rows are about the same topic, by their differences alone
 choices      rankings and choices among several as pairs
+ratings      ratings as pairs, and factors of items that nobody described
 rows         comparisons sorted by user
 comparisons  `Comparisons`: who saw which pair and what they chose
 dependence   rows that were made from rankings, and what they count
@@ -20,5 +21,5 @@ shards       comparisons larger than memory, a shard of users at a time
 buckets      rows of a user brought together, from Parquet files in any order
 folds        which rows are held out, and which users are asked
 synthetic    people with known truth
-embedding    texts as features
+embedding    texts as features, each distinct one once, kept by content
 """

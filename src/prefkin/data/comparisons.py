@@ -7,7 +7,7 @@ Row i of a data set says: user `users[i]` was shown two actions in one context, 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from prefkin.data.checks import (
 )
 from prefkin.data.choices import Pairs, pairs_of_choices, pairs_of_rankings
 from prefkin.data.items import codes_of_features, codes_of_names, item_names
+from prefkin.data.ratings import Ratings, pairs_of_ratings
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons
 
@@ -40,8 +41,8 @@ DROPPABLE = ("ties", "missing")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparisons:
-    """Checked comparisons; build them with `from_arrays`, `from_sides`, `from_rankings`, `from_choices` or
-    `prefkin.read_comparisons`.
+    """Checked comparisons; build them with `from_arrays`, `from_sides`, `from_rankings`, `from_choices`, `from_ratings`
+    or `prefkin.read_comparisons`.
 
     >>> data = Comparisons.from_arrays([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [1, 0, 1], ["ann", "ann", "bo"])
     >>> data
@@ -61,6 +62,7 @@ class Comparisons:
     dropped: Mapping[str, int] = field(default_factory=dict)  # rows left out on request, by reason
     items: LabelArray | None = None  # (n, 2)  names of a and a′, where they have any
     weighted: bool = False  # were the weights given?
+    learnt_features: bool = False  # are the features factors of the ratings themselves?
 
     @classmethod
     def from_arrays(
@@ -191,6 +193,68 @@ class Comparisons:
         """
         X, pairs = pairs_of_choices(options, chosen)
         return cls._of_sets(X, pairs, False, len(np.asarray(chosen)), users, contexts, feature_names)
+
+    @classmethod
+    def from_ratings(
+        cls,
+        users: ArrayLike | Sequence[Hashable],
+        items: ArrayLike | Sequence[Hashable],
+        ratings: ArrayLike,
+        features: Mapping[Hashable, ArrayLike] | None = None,
+        *,
+        n_factors: int = 16,
+        margin: float | None = None,
+        pairs_per_user: int = 200,
+        feature_names: Sequence[str] | None = None,
+        random_state: int = 0,
+    ) -> Comparisons:
+        """Ratings, as pairs of which somebody rated one clearly higher.
+
+        Parameters
+        ----------
+        users, items, ratings : who rated what how, a row for each rating
+        features : item → features. Without them, items are described by factors learnt from these ratings: the mean
+            rating and `n_factors` leading directions of a truncated singular value decomposition, which
+            `feature_names` and `learnt_features` of the result say; `Candidates.from_items` has them for every item
+        margin : ratings that differ by less are not compared; by default half their standard deviation within people
+        pairs_per_user : at most so many pairs a person, drawn by `random_state` from those that differ
+
+        All pairs of a person count together as much as a ranking of the same items does (`from_rankings`), about twice
+        the number of ratings, so that nobody counts by its square. Which side is first is left to chance.
+
+        >>> who, what = ["ann", "ann", "ann", "bo", "bo"], ["tea", "milk", "rum", "tea", "rum"]
+        >>> data = Comparisons.from_ratings(who, what, [5, 3, 1, 2, 4], n_factors=1)
+        >>> data
+        Comparisons(4 comparisons by 2 users, 2 features)
+        >>> data.feature_names, data.learnt_features
+        (('mean rating', 'factor 1'), True)
+        """
+        for name, given in (("n_factors", n_factors), ("pairs_per_user", pairs_per_user)):
+            if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
+                raise InvalidComparisons(f"{name} must be a whole number of at least 1; got {given!r:.40}")
+        if margin is not None and not margin >= 0:
+            raise InvalidComparisons(f"margin must be a number of at least 0; got {margin!r:.40}")
+        rated = Ratings.checked(users, items, ratings)
+        pairs = pairs_of_ratings(rated, margin, int(pairs_per_user), np.random.default_rng(random_state))
+        if not len(pairs.y):
+            raise InvalidComparisons(
+                "nobody rated two items clearly differently, so nothing was compared; give a smaller margin"
+            )
+        if features is None:
+            X, feature_names = rated.factors(n_factors)
+        else:
+            X = rated.features(features)
+        one, other = rated.what[pairs.first], rated.what[pairs.second]
+        data = cls.from_sides(
+            X[one],
+            X[other],
+            pairs.y,
+            rated.people[rated.who[pairs.first]],
+            weights=pairs.weights,
+            items=np.column_stack([rated.items[one], rated.items[other]]),
+            feature_names=feature_names,
+        )
+        return replace(data, learnt_features=features is None)
 
     @classmethod
     def _of_sets(
@@ -367,6 +431,7 @@ class Comparisons:
             self.feature_names,
             items=None if self.items is None else self.items[pick],
             weighted=self.weighted,
+            learnt_features=self.learnt_features,
         )
 
     def by_user(self, *, copy: bool = True) -> UserRows:

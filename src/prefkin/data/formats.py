@@ -31,7 +31,7 @@ __all__ = [
     "WRITABLE",
     "as_csv",
     "as_file",
-    "encoder_note",
+    "encoder_of",
     "holds_numbers",
     "holds_vectors",
     "label_column",
@@ -39,6 +39,7 @@ __all__ = [
     "number_column",
     "read_columns",
     "untouched",
+    "with_vectors",
 ]
 
 Source = Path | bytes  # a file, or what stood in a compressed one
@@ -151,14 +152,6 @@ def _of_hugging_face(source: Any) -> Any:
     if not hasattr(source, "with_format") or not hasattr(source, "__len__"):
         raise InvalidTable("a dataset that is streamed cannot be read; give one that is loaded (streaming=False)")
     return source.with_format("arrow")[:]
-
-
-def encoder_note(path: Path) -> str | None:
-    """What `prefkin embed` wrote into a Parquet file about the encoder of its features, as JSON; None elsewhere."""
-    if path.suffix.lower() != ".parquet":
-        return None
-    with _readable(".parquet"):
-        return pl.read_parquet_metadata(_for_polars(path)).get(ENCODER_NOTE)
 
 
 def _parquet(source: Source, _as_text: Collection[str]) -> Columns:
@@ -367,3 +360,43 @@ def as_file(columns: Mapping[str, Iterable[Any]], suffix: str) -> bytes:
     else:
         raise InvalidTable(f"files ending in {suffix or 'nothing'} are not written; use .parquet, .csv or .jsonl")
     return content.getvalue()
+
+
+def with_vectors(
+    columns: Columns, vectors: Mapping[str, FloatArray], y: FloatArray | None, about: Mapping[str, str]
+) -> bytes:
+    """Columns as they are, vectors and answers beside them, as the bytes of a Parquet file with notes in its header."""
+    series = [_polars_series(name, column) for name, column in columns.items() if name not in {*vectors, "y"}]
+    series += [pl.Series(name, matrix, dtype=pl.Array(pl.Float32, matrix.shape[1])) for name, matrix in vectors.items()]
+    frame = pl.DataFrame(series).with_columns(pl.col(name).arr.to_list() for name in vectors)
+    if y is not None:
+        frame = frame.with_columns(pl.Series("y", y))
+    elif "y" in columns:
+        frame = frame.with_columns(_polars_series("y", columns["y"]))
+    content = io.BytesIO()
+    frame.write_parquet(content, metadata=dict(about))
+    return content.getvalue()
+
+
+def _polars_series(name: str, column: Any) -> pl.Series:
+    """Labels of several kinds cannot stand in one column of a Parquet file; as texts they would merge."""
+    if isinstance(column, np.ndarray):
+        values = column.tolist()
+        if len({type(value) for value in values if value is not None}) > 1:
+            raise InvalidTable(f"column {name} holds values of different kinds; make all of them texts, or numbers")
+        return pl.Series(name, values)
+    native = nw.to_native(column)
+    return native if isinstance(native, pl.Series) else pl.Series(name, column.to_list())
+
+
+def encoder_of(path: Path) -> dict[str, Any] | None:
+    """The encoder that made the features of a Parquet file, as `prefkin embed` noted it; None where it did not.
+
+    >>> encoder_of(Path("votes.csv")) is None
+    True
+    """
+    if path.suffix.lower() != ".parquet" or not path.is_file():
+        return None
+    with _readable(".parquet"):
+        noted = pl.read_parquet_metadata(_for_polars(path)).get(ENCODER_NOTE)
+    return None if noted is None else json.loads(noted)

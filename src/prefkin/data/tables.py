@@ -9,6 +9,9 @@ A comparison table has one of these forms (other names through `columns={"user":
 | user, winner, loser                           | item names, with `items`; or features winner0, ..., loser0, ...   |
 | worker, left, right, label                    | item names, with `items`, or texts, with `embed`; the better one  |
 | judge, model_a, model_b, winner               | the same for votes of an arena: winner is model_a, model_b or tie |
+| user, item, rating                            | pairs of clearly different ratings; features from `items`, or     |
+|                                               | factors learnt from the ratings: `Comparisons.from_ratings`       |
+| user, shown, taken                            | one of several items was taken, with `items`; shown is a list     |
 | prompt, chosen, rejected and an annotator     | texts, with `embed`; or chosen_embedding, rejected_embedding      |
 
 Tables that name the winner say nothing about sides. They get sides by their features (the difference's first non-zero
@@ -21,6 +24,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +38,15 @@ from prefkin.data.comparisons import Comparisons
 from prefkin.data.formats import holds_numbers, holds_vectors, label_column, matrix_column, number_column, read_columns
 from prefkin.errors import FeaturesWarning, InvalidTable, PrefkinError
 
-__all__ = ["Unanswered", "read_candidates", "read_comparisons", "read_pairs"]
+__all__ = [
+    "Texts",
+    "Unanswered",
+    "item_table",
+    "read_candidates",
+    "read_comparisons",
+    "read_pairs",
+    "read_texts",
+]
 
 ALIASES = {
     "user": ("user", "worker", "annotator", "user_id", "annotator_id", "worker_id", "users", "judge"),
@@ -46,6 +58,7 @@ COMPARISON_FIELDS = (
     *("user", "y", "z", "first", "second", "context", "weight", "winner", "loser", "left", "right", "label"),
     *("prompt", "chosen", "rejected", "chosen_embedding", "rejected_embedding"),
     *(ARENA := ("model_a", "model_b", "conversation_a", "conversation_b")),
+    *(LOGGED := ("item", "rating", "shown", "taken")),
 )
 CANDIDATE_FIELDS = ("context", "action", "item", "phi", "weight", "features")  # the last one: (X, A, d) in an .npz file
 ITEM_FIELDS = ("item", "phi")
@@ -113,6 +126,10 @@ def read_comparisons(
                     common["feature_names"] = table.features_named
                 return Comparisons.from_sides(table.features("first"), table.features("second"), y, users, **common)
             raise table.lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...", "z")
+        if table.has("item") and table.has("rating"):
+            return _of_ratings(table, users, items, features)
+        if table.has("shown") and table.has("taken"):
+            return _of_choices(table, users, context, items, features)
         for left, right, label in (("left", "right", "label"), ("model_a", "model_b", "winner")):
             if table.has(left) and table.has(right) and table.has(label):
                 return _of_sides(table, (left, right), label, items, features, embed, positive, users, common)
@@ -126,7 +143,7 @@ def read_comparisons(
         else:
             raise table.lacks(
                 "the answer: y, or winner and loser, or left, right and label, or model_a, model_b and winner, or "
-                "chosen and rejected",
+                "chosen and rejected, or item and rating, or shown and taken",
                 "y",
             )
         first, second, y = _sides_by_features(won, lost)
@@ -183,6 +200,55 @@ def read_pairs(
                 one, other = (_items(table, side, items, features) for side in sides)
             data = Comparisons.from_sides(one, other, nobody_answered, users, feature_names=features)
         return Unanswered(data.Z, data.users, data.feature_names, table.columns)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A table with texts: its columns, the texts of each side under the name of what they become, answers if needed."""
+
+    columns: Mapping[str, Any]
+    sides: dict[str, list[str]]
+    y: FloatArray | None
+
+
+def read_texts(source: Any, columns: Mapping[str, str] | None = None) -> Texts:
+    """The texts of a table that are to become features: of both sides with their prompts, or of items (`text`).
+
+    >>> import polars as pl
+    >>> found = read_texts(pl.DataFrame({"prompt": ["Tea?"], "chosen": ["Yes."], "rejected": ["No."], "user": ["ann"]}))
+    >>> found.sides
+    {'chosen_embedding': ['Tea?\\n\\nYes.'], 'rejected_embedding': ['Tea?\\n\\nNo.']}
+    """
+    with _named(source):
+        table = _Table(source, columns, (*COMPARISON_FIELDS, "text"), None)
+        y = None
+        if table.has("chosen") and table.has("rejected"):
+            found = {"chosen_embedding": "chosen", "rejected_embedding": "rejected"}
+        elif table.has("left") and table.has("right"):
+            found = {"first": "left", "second": "right"}
+            y = (
+                None
+                if table.has("y") or not table.has("label")
+                else _left_right_answers(table, ("left", "right", "label"))
+            )
+        elif table.has("conversation_a") and table.has("conversation_b"):
+            found = {"first": "conversation_a", "second": "conversation_b"}
+            if table.has("model_a") and table.has("model_b") and table.has("winner"):
+                y = _left_right_answers(table, ("model_a", "model_b", "winner"))
+        elif table.has("text"):
+            found = {"phi": "text"}
+        else:
+            raise table.lacks("texts: chosen and rejected, or left and right, or text", "chosen")
+        sides = {}
+        for name, side in found.items():
+            texts = _whole_texts(table, side)
+            if None in texts:
+                raise InvalidTable(
+                    f"column {table.names[side]} is missing in row {texts.index(None)} (counted from 0); fill it in, "
+                    "or leave such rows out"
+                )
+            sides[name] = [text for text in texts if text is not None]
+        return Texts(table.columns, sides, y)
 
 
 def read_candidates(
@@ -278,7 +344,7 @@ class _Table:
                 raise InvalidTable(f"unknown field {ours!r} in the column mapping; known: {', '.join(fields)}")
             self.names[ours] = str(theirs)
         self.features_named = _names_of_features(features)
-        labelled = {self.names[name] for name in fields if name not in (*FEATURE_FIELDS, "y", "weight")}
+        labelled = {self.names[name] for name in fields if name not in (*FEATURE_FIELDS, "y", "weight", "rating")}
         self.columns = read_columns(source, (labelled | set(ALIASES["user"])) - set(self.features_named))
         for ours, others in ALIASES.items():
             if ours in fields and not self.has(ours) and ours not in (columns or {}):
@@ -293,6 +359,11 @@ class _Table:
     def _refuse_doubtful(self, fields: Sequence[str]) -> None:
         """A column that looks like a misspelt one of ours, or features given in two ways."""
         missing = [name for name in fields if len(name) > 2 and name not in ARENA and not self.has_features(name)]
+        missing = [
+            name
+            for name in fields
+            if len(name) > 2 and name not in (*ARENA, *LOGGED, "text") and not self.has_features(name)
+        ]
         used = {*self.names.values(), *self.features_named, *ALIASES["user"]}
         for column in self.columns:
             if column not in used and (near := difflib.get_close_matches(column, missing, 1, 0.8)):
@@ -514,6 +585,44 @@ def _same(label: Any, item: Any) -> bool:
     return not isinstance(item, list | np.ndarray) and bool(label == item)
 
 
+def _of_ratings(table: _Table, users: LabelArray, items: Any, features: Sequence[str] | None) -> Comparisons:
+    """Who rated what how."""
+    known, names = (None, None) if items is None else item_table(items, features)
+    things, ratings = table.labels("item"), table.numbers("rating")
+    return Comparisons.from_ratings(users, things, ratings, known, feature_names=names)
+
+
+def _of_choices(
+    table: _Table, users: LabelArray, context: LabelArray | None, items: Any, features: Sequence[str] | None
+) -> Comparisons:
+    """Which of the items shown was taken. In one column of text they are separated by |."""
+    if items is None:
+        raise InvalidTable(
+            f"column {table.names['shown']} names items, whose features are not known; give items={{name: features}} "
+            "or a table with columns item and phi0, phi1, ... (on the command line: --items FILE)"
+        )
+    known, names = item_table(items, features)
+    options, chosen = [], []
+    for row, (shown, taken) in enumerate(
+        zip(table.labels("shown").tolist(), table.labels("taken").tolist(), strict=True)
+    ):
+        listed = [name.strip() for name in shown.split("|")] if isinstance(shown, str) else shown
+        if is_missing(listed) or taken not in listed:
+            raise InvalidTable(
+                f"in row {row} (counted from 0) {taken!r:.60} was taken, which is not among the items shown; "
+                "show what was taken, or leave such rows out"
+            )
+        for name in listed:
+            if not (isinstance(name, Hashable) and name in known):
+                raise InvalidTable(
+                    f"item {name!r:.60} of column {table.names['shown']}, row {row} (counted from 0) has no features; "
+                    f"{len(known)} items are known"
+                )
+        options.append([known[name] for name in listed])
+        chosen.append(list(listed).index(taken))
+    return Comparisons.from_choices(options, chosen, users, contexts=context, feature_names=names)
+
+
 def _prompts(table: _Table) -> LabelArray | None:
     """What was asked about, as text."""
     if not table.has("prompt"):
@@ -532,9 +641,7 @@ def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
             f"column {table.names[side]} holds texts; give their embeddings as columns chosen_embedding and "
             "rejected_embedding, or a function embed=..."
         )
-    answers = [_text(value) for value in table.labels(side)]
-    prompts = [_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)
-    whole = [None if a is None else f"{p}\n\n{a}" if p else a for p, a in zip(prompts, answers, strict=True)]
+    whole = _whole_texts(table, side)
     distinct = sorted({text for text in whole if text is not None})
     try:
         vectors = np.asarray(embed(distinct), dtype=np.float64)
@@ -546,6 +653,13 @@ def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
         )
     place = {text: i for i, text in enumerate(distinct)}
     return [None if text is None else vectors[place[text]] for text in whole]
+
+
+def _whole_texts(table: _Table, side: str) -> list[str | None]:
+    """Texts with their prompts before them."""
+    answers = [_text(value) for value in table.labels(side)]
+    prompts = [_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)
+    return [None if a is None else f"{p}\n\n{a}" if p else a for p, a in zip(prompts, answers, strict=True)]
 
 
 def _text(value: Any) -> str | None:

@@ -19,6 +19,7 @@ __all__ = ["COMMANDS", "app", "run"]
 
 COMMANDS = {
     "demo": "The main job on built-in data, in seconds, with pictures.",
+    "embed": "Texts as features, each distinct one once; goes on where it was interrupted.",
     "audit": "What is wrong or thin in the data, before any fit.",
     "fit": "Fit, print a summary, save the model and pictures.",
     "rank": "Rank each context's actions for one user; the recommended action is marked.",

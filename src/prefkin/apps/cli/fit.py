@@ -16,7 +16,7 @@ from prefkin.apps.cli.console import about, check_folder, comparisons_from, err,
 from prefkin.apps.cli.fit_folder import fit_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.formats import encoder_note
+from prefkin.data.formats import as_csv, encoder_of
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import Comparison, compare
 from prefkin.evaluate.plots import (
@@ -33,11 +33,14 @@ from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
 
+ITEMS_FILE = "items.csv"
+"""Items with the factors that were learnt for them; what `rank` and questions take as candidates."""
 WRITTEN = (
     MODEL_FILE,
     CROWD_FILE,
     "summary.json",
     ENCODER_FILE,
+    ITEMS_FILE,
     *(f"{name}.png" for name in ("users", "estimates", "coverage", "eigenvalues", "reliability")),
 )
 """Everything that a fit may write; of a former fit nothing stays."""
@@ -115,8 +118,10 @@ def fit(
         model.fit(data)
         facts = summary(model) | ({} if result is None else comparison(result))
         contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
-        if (note := encoder_note(file)) is not None:
-            contents[ENCODER_FILE] = note.encode()
+        if (encoder := encoder_of(file)) is not None:
+            contents[ENCODER_FILE] = json.dumps(encoder).encode()
+        if data.learnt_features:
+            contents[ITEMS_FILE] = _items(data)
         if pictures:
             contents |= _pictures(model, data, result)
         write_folder(out_dir, contents, WRITTEN)  # before a word is said: output may fail
@@ -251,6 +256,12 @@ def _pictures(model: OffC2PL | PrefKin, data: Comparisons, result: Comparison | 
     if result is not None:
         drawn["reliability.png"] = as_png(plot_reliability({"PrefKin": result.reliability()}))
     return drawn
+
+
+def _items(data: Comparisons) -> bytes:
+    items = Candidates.from_items(data)
+    factors = {f"phi{k}": column.tolist() for k, column in enumerate(items.features.T)}
+    return as_csv({"item": items.actions.tolist(), **factors})
 
 
 def _model_bytes(model: OffC2PL | PrefKin) -> bytes:
