@@ -23,6 +23,7 @@ COMMANDS = {
     "fit": "Fit, print a summary, save the model and pictures.",
     "rank": "Rank each context's actions for one user; the recommended action is marked.",
     "predict": "The probability of each answer: the pairs as they were given, with a column p.",
+    "ask": "Questions in the terminal, each next one chosen by the model; every answer is kept the moment it is given.",
     "annotate": "A page on which people compare pairs, each next one chosen by the model.",
     "answers": "What people answered, as comparisons that fit reads.",
     "bench": "How fast each public call is, against what one would write instead, in one run.",
