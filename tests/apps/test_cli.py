@@ -148,6 +148,31 @@ def test_rank_orders_actions_and_writes_all_of_them(folder):
     assert table.filter("recommended")["context"].to_list() == ["p", "q"]
 
 
+def test_rank_for_everybody_writes_the_best_few_by_name(folder):
+    done = prefkin_says("rank", "kin", "--candidates", "cands.parquet", "--top", "1", "--out", "e.jsonl", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "ranked for 12 users in 2 contexts: written to e.jsonl" in done.stdout
+    table, model = pl.read_ndjson(folder / "e.jsonl"), prefkin.load(folder / "kin")
+    cands = prefkin.read_candidates(folder / "cands.parquet")
+    assert table["user"].unique(maintain_order=True).to_list() == model.users_.tolist()
+    for user in model.users_.tolist():
+        mine = table.filter((pl.col("user") == user) & pl.col("recommended"))
+        assert mine["action"].to_list() == cands.actions[cands.starts[:-1] + model.policy(user, cands).actions].tolist()
+    assert table.filter(~pl.col("recommended"))["rank"].to_list() == [1] * (len(table) - 24)
+    refused = prefkin_says("rank", "kin", "--candidates", "cands.parquet", cwd=folder)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "for everybody into a file with --out FILE" in refused.stderr
+
+
+def test_rank_shows_texts_and_prompts(folder):
+    cands = pl.read_parquet(folder / "cands.parquet")
+    texts = cands.with_columns(text=pl.col("action") + " is a fine dish", prompt=pl.lit("What now?"))
+    texts.write_parquet(folder / "texts.parquet")
+    done = prefkin_says("rank", "kin", "--user", "user 1", "--candidates", "texts.parquet", cwd=folder)
+    assert "a: a is a fine dish" in done.stdout
+    assert "What now?" in done.stdout
+
+
 def test_audit_names_what_is_thin_and_speaks_json(folder):
     done = prefkin_says("audit", "votes.csv", cwd=folder)
     assert "960 comparisons by 12 users" in done.stdout

@@ -21,7 +21,7 @@ COMMANDS = {
     "demo": "The main job on built-in data, in seconds, with pictures.",
     "audit": "What is wrong or thin in the data, before any fit.",
     "fit": "Fit, print a summary, save the model and pictures.",
-    "rank": "Rank each context's actions for one user; the recommended action is marked.",
+    "rank": "Rank each context's actions for one user, or for all; the recommended action is marked.",
     "predict": "The probability of each answer: the pairs as they were given, with a column p.",
     "ask": "Questions in the terminal, each next one chosen by the model; every answer is kept the moment it is given.",
     "annotate": "A page on which people compare pairs, each next one chosen by the model.",
