@@ -48,8 +48,10 @@ def test_fit_prints_a_summary_and_writes_model_numbers_and_pictures(folder):
         "coverage.png",
         "eigenvalues.png",
         "estimates.png",
+        "groups.csv",
         "model.safetensors",
         "summary.json",
+        "users.csv",
         "users.png",
     ]
     model = prefkin.load(folder / "kin")
@@ -57,6 +59,20 @@ def test_fit_prints_a_summary_and_writes_model_numbers_and_pictures(folder):
     assert [person["user"] for person in facts["per_user"]] == model.users_.tolist()
     assert facts["per_user"][0]["radius"] == pytest.approx(model.radius_[0])
     assert (facts["method"], facts["structure"]) == ("PrefKin", "groups")
+    assert text.split("worth doing next\n")[1].splitlines()[3] == ""  # three things
+
+
+def test_a_program_can_read_who_is_where_and_the_centres(folder):
+    model = prefkin.load(folder / "kin")
+    users, groups = (pl.read_csv(folder / "kin" / f"{name}.csv") for name in ("users", "groups"))
+    assert users["user"].to_list() == model.users_.tolist()
+    assert users["group"].to_list() == np.argmax(model.membership_, axis=1).tolist()
+    assert users["probability"].to_numpy() == pytest.approx(model.membership_.max(axis=1))
+    assert users["closest"][0] in model.closest(users["user"][0], 4).labels
+    for group in model.groups_:
+        row = groups.filter(pl.col("group") == group.label)
+        assert row.select(pl.col("^centre .*$")).row(0) == pytest.approx(tuple(group.centre))
+        assert row["users"][0] == len(group)
 
 
 def test_fit_takes_the_papers_parameters(folder):
@@ -105,8 +121,16 @@ def test_fit_compares_methods_when_asked(folder):
     assert sum(everything["reliability"]["counts"]) == 200
     facts = everything["comparison"]
     assert {entry["method"] for entry in facts} == set(METHODS)
+    shown = done.stdout
+    assert shown.index("8 users, 200 comparisons") < shown.index("held-out answers") < shown.index("worth doing next")
+    assert "200 answers, all parts held out in turn" in shown
     best = min(facts, key=lambda entry: entry["log_loss"])["method"]
-    assert best in done.stdout.splitlines()[-4]
+    assert f"\n{best} " in shown.split("held-out answers")[1]
+    kept = prefkin_says("fit", "few.csv", "--out", "best", "--method", "best", "--no-pictures", cwd=folder)
+    assert f"kept: {best}" in kept.stdout
+    assert json.loads((folder / "best" / "summary.json").read_text())["method"] == best
+    again, fitted = prefkin.load(folder / "best"), METHODS[best]().fit(prefkin.read_comparisons(folder / "few.csv"))
+    assert again.theta_ == pytest.approx(fitted.theta_)
 
 
 def test_rank_orders_actions_and_writes_all_of_them(folder):
@@ -122,6 +146,31 @@ def test_rank_orders_actions_and_writes_all_of_them(folder):
         cands.actions[cands.starts[x] + a] for x, a in enumerate(model.policy("user 1", cands, pessimism=0).actions)
     ]
     assert table.filter("recommended")["context"].to_list() == ["p", "q"]
+
+
+def test_rank_for_everybody_writes_the_best_few_by_name(folder):
+    done = prefkin_says("rank", "kin", "--candidates", "cands.parquet", "--top", "1", "--out", "e.jsonl", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "ranked for 12 users in 2 contexts: written to e.jsonl" in done.stdout
+    table, model = pl.read_ndjson(folder / "e.jsonl"), prefkin.load(folder / "kin")
+    cands = prefkin.read_candidates(folder / "cands.parquet")
+    assert table["user"].unique(maintain_order=True).to_list() == model.users_.tolist()
+    for user in model.users_.tolist():
+        mine = table.filter((pl.col("user") == user) & pl.col("recommended"))
+        assert mine["action"].to_list() == cands.actions[cands.starts[:-1] + model.policy(user, cands).actions].tolist()
+    assert table.filter(~pl.col("recommended"))["rank"].to_list() == [1] * (len(table) - 24)
+    refused = prefkin_says("rank", "kin", "--candidates", "cands.parquet", cwd=folder)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "for everybody into a file with --out FILE" in refused.stderr
+
+
+def test_rank_shows_texts_and_prompts(folder):
+    cands = pl.read_parquet(folder / "cands.parquet")
+    texts = cands.with_columns(text=pl.col("action") + " is a fine dish", prompt=pl.lit("What now?"))
+    texts.write_parquet(folder / "texts.parquet")
+    done = prefkin_says("rank", "kin", "--user", "user 1", "--candidates", "texts.parquet", cwd=folder)
+    assert "a: a is a fine dish" in done.stdout
+    assert "What now?" in done.stdout
 
 
 def test_audit_names_what_is_thin_and_speaks_json(folder):
@@ -170,6 +219,8 @@ def test_demo_tells_its_story_with_pictures(tmp_path):
         (["fit", "votes.csv", "--out", "x", "--ridge", "auto"], "belong to the paper's algorithm; add --gamma"),
         (["fit", "votes.csv", "--out", "x", "--alpha", "2"], "belong to the paper's algorithm; add --gamma"),
         (["fit", "votes.csv", "--out", "x", "--names", "a,b"], "--names gives 2 names for 3 features"),
+        (["fit", "votes.csv", "--out", "x", "--method", "odd"], "--method must be one of PrefKin, per user"),
+        (["fit", "votes.csv", "--out", "x", "--method", "best", "--gamma", "1"], "give no other --method"),
         (["fit", "votes.csv", "--out", "x", "--drop", "odd"], "drop must be among ties, missing; got 'odd'"),
         (["fit", "votes.csv", "--out", "votes.csv"], "there is a file of that name"),
         (["audit", "cands.parquet"], "cands.parquet: the table lacks column user"),

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.folds import held_out_folds
 from prefkin.errors import InvalidComparisons
 from prefkin.evaluate.metrics import Reliability, reliability
+from prefkin.execution.progress import tell
 from prefkin.models.base import PreferenceModel
 from prefkin.models.baselines import mixture_em, per_user, pooled, shrink_to_pooled
 from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["METHODS", "Comparison", "compare"]
+__all__ = ["METHODS", "Comparison", "compare", "splits"]
 
 METHODS: dict[str, Callable[[], PreferenceModel]] = {
     "PrefKin": PrefKin,
@@ -36,6 +37,8 @@ class Comparison:
     accuracy: FloatArray  # (methods, users)
     given: FloatArray  # (methods, n) probability that each method gave to each held-out answer
     weights: FloatArray  # (n,) of those answers
+    parts: int  # that were held out, one after the other
+    folds: int  # of so many
 
     def reliability(self, name: str = "PrefKin") -> Reliability:
         """Whether the held-out probabilities of one method can be taken at face value."""
@@ -59,6 +62,17 @@ class Comparison:
         ]
 
     @property
+    def best(self) -> str:
+        """The method with the least held-out log-loss."""
+        return min(self.rows(), key=lambda row: row[1])[0]
+
+    @property
+    def how(self) -> str:
+        """What was held out."""
+        n, parts = len(self.weights), f"{self.parts} of {self.folds} parts" if self.parts < self.folds else "all parts"
+        return f"{n:,} answers, {parts} held out in turn"
+
+    @property
     def verdict(self) -> str:
         """Which one to trust: the best, or PrefKin where the difference is within two standard errors."""
         rows = self.rows()
@@ -73,17 +87,43 @@ class Comparison:
         return f"{name} predicts better than PrefKin here, by {ours[1] - loss:.4f} ± {ours[5]:.4f}; trust it"
 
 
+Split = tuple[IntArray, IntArray]
+ENOUGH = 2500  # answers that are held out, after which no further fold is
+
+
+def splits(data: Comparisons, folds: int = 4, predict_for: str = "auto", held_out: int = ENOUGH) -> list[Split]:
+    """Rows to learn from and rows to predict, in turn; or one line that says why nothing can be compared."""
+    alone = np.bincount(data.who)[data.who] < 2  # one row cannot be both learnt from and predicted
+    if len(np.unique(data.who[~alone])) < 2:
+        raise InvalidComparisons("comparing methods needs at least two users with at least two comparisons each")
+    rows = np.flatnonzero(~alone)
+    part = data if len(rows) == len(data) else data.take(rows)
+    order, found, n = rows[np.argsort(part.who, kind="stable")], list[Split](), 0
+    for learnt, asked in held_out_folds(part.by_user(), folds, predict_for):
+        train, test = np.sort(order[learnt]), np.sort(order[asked])
+        test = test[np.isin(data.who[test], data.who[train])]
+        if len(test) and n < held_out:
+            found.append((train, test))
+            n += len(test)
+    if not found:
+        raise InvalidComparisons("nothing could be held out of these comparisons; give more of them, on more items")
+    return found
+
+
 def compare(
     data: Comparisons,
     methods: dict[str, Callable[[], PreferenceModel]] | None = None,
     folds: int = 4,
     predict_for: str = "auto",
+    held_out: int = ENOUGH,
 ) -> Comparison:
-    """Fit each method on all but one fold, predict the rest, in turn.
+    """Fit each method on all but one of `folds` parts, predict the rest, in turn.
 
-    `predict_for` says what is held out together (`prefkin.data.folds.held_out_folds`), here and where a method with a
-    parameter of this name chooses by held-out answers: contexts when they are known, and what shares items when those
-    are. Users of whom nothing is predicted, such as those with a single comparison, are left out.
+    Parts are held out until `held_out` answers were: the first part of a large set is enough to tell methods apart, and
+    costs one fit of each; small sets are held out part by part, all of them. `predict_for` says what is held out
+    together (`prefkin.data.folds.held_out_folds`), here and where a method with a parameter of this name chooses by
+    held-out answers: contexts when they are known, and what shares items when those are. Users of whom nothing is
+    predicted, such as those with a single comparison, are left out.
 
     >>> from prefkin.data.synthetic import make_population
     >>> data = make_population(np.random.default_rng(0), n_users=6, n_groups=2, dim=2, n_comparisons=20).data
@@ -91,31 +131,23 @@ def compare(
     ['pooled', 'per user']
     """
     chosen = METHODS if methods is None else methods
-    data = data.take(np.bincount(data.who)[data.who] > 1)  # one row cannot be both learnt from and predicted
-    if len(data) == 0 or len(data.labels) < 2:
-        raise InvalidComparisons("comparing methods needs at least two users with at least two comparisons each")
-    order = np.argsort(data.who, kind="stable")
-    loss, right = np.zeros((len(chosen), len(data))), np.zeros((len(chosen), len(data)))
-    chance = np.full((len(chosen), len(data)), np.nan)
-    for learnt, held_out in held_out_folds(data.by_user(), folds, predict_for):
-        train, test = np.sort(order[learnt]), np.sort(order[held_out])
-        test = test[np.isin(data.who[test], data.who[train])]
-        if not len(test):
-            continue
-        for i, make in enumerate(chosen.values()):
-            method = make()
-            if "predict_for" in method.get_params():
-                method.set_params(predict_for=predict_for)
-            p = method.fit(data.take(train)).predict_proba(data.Z[test], users=data.users[test])
-            given = np.where(data.y[test] == 1, p[:, 1], p[:, 0])
-            loss[i, test], right[i, test] = -np.log(np.maximum(given, 1e-300)), given > 0.5
-            chance[i, test] = given
-    told = np.isfinite(chance[0])
-    sizes = np.bincount(data.who, data.weights * told)
+    parts = splits(data, folds, predict_for, held_out)
+    given = np.full((len(chosen), len(data)), np.nan)
+    work = [(train, test, i, make) for train, test in parts for i, make in enumerate(chosen.values())]
+    for done, (train, test, i, make) in enumerate(work):
+        tell("comparing methods", done, len(work))
+        method = make()
+        if "predict_for" in method.get_params():
+            method.set_params(predict_for=predict_for)
+        p = method.fit(data.take(train)).predict_proba(data.Z[test], users=data.users[test])
+        given[i, test] = np.where(data.y[test] == 1, p[:, 1], p[:, 0])
+    tell("comparing methods", len(work), len(work))
+    told = np.flatnonzero(np.isfinite(given[0]))
+    given, weights, (_, who) = given[:, told], data.weights[told], np.unique(data.who[told], return_inverse=True)
+    sizes = np.bincount(who, weights)
 
     def per_user_mean(values: FloatArray) -> FloatArray:
-        return np.array([(np.bincount(data.who, data.weights * one) / sizes)[sizes > 0] for one in values])
+        return np.array([np.bincount(who, weights * one)[sizes > 0] / sizes[sizes > 0] for one in values])
 
-    if not (sizes > 0).any():
-        raise InvalidComparisons("nothing could be held out of these comparisons; give more of them, on more items")
-    return Comparison(list(chosen), per_user_mean(loss), per_user_mean(right), chance[:, told], data.weights[told])
+    loss = per_user_mean(-np.log(np.maximum(given, 1e-300)))
+    return Comparison(list(chosen), loss, per_user_mean((given > 0.5).astype(float)), given, weights, len(parts), folds)

@@ -163,6 +163,23 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             raise InvalidParameter(f"n must be a whole number of at least 1; got {n!r}")
         return self._likeness.closest(u, int(n), self.users_, self._difference)
 
+    def nearest(self) -> tuple[LabelArray, FloatArray]:
+        """Everybody's closest person, and the share of pairs in which both would choose alike; in about linear time.
+
+        Of several who are almost as close, another one may be given. Nobody (None) where there is but one user.
+
+        >>> from prefkin import OffC2PL
+        >>> OffC2PL(gamma=0.0).fit([[0.5], [1.0], [-1.0]], [1, 1, 1], users=["ann", "bo", "cy"]).nearest()[0].tolist()
+        ['bo', 'ann', 'ann']
+        """
+        check_is_fitted(self)
+        if len(self._users) == 1:
+            return np.array([None], dtype=object), np.full(1, np.nan)
+        likeness = self._likeness
+        other = likeness.nearest()
+        agreement = [float(likeness.agreement(u, other[[u]])[0]) for u in range(len(other))]
+        return self.users_[other], np.array(agreement)
+
     @cached_property
     def _likeness(self) -> Likeness:
         return Likeness(self._users.rows, self.theta_)

@@ -14,16 +14,19 @@ is their own likelihood drawn towards the centre. They differ in who sits togeth
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from numbers import Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
+from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.folds import FOLDS, held_out_folds, only, probe_users, split_rows
 from prefkin.data.rows import Rows, UserRows
+from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import InvalidParameter
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
@@ -34,6 +37,7 @@ from prefkin.inference.many import estimate_users, fit_sets
 from prefkin.inference.quadratics import per_user_sum
 from prefkin.inference.sets import Sets
 from prefkin.models.base import PreferenceModel
+from prefkin.models.files import write_model_file
 from prefkin.models.reports import Explanation, FoldedIn
 
 __all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pooled"]
@@ -102,6 +106,7 @@ class GroupShrinkage(PreferenceModel):
 
     def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
         """Tune on held-out answers (`prefkin.data.folds.held_out_folds`), then fit on all rows."""
+        self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         with threads(self.n_jobs):
             self._tune(rows)
@@ -159,8 +164,6 @@ class GroupShrinkage(PreferenceModel):
         if self.groups in ("each", "all"):
             seats = np.arange(n_users) if self.groups == "each" else np.zeros(n_users, dtype=np.intp)
             return seats, [seats] * len(folds)
-        if self.groups != "em":
-            raise InvalidParameter(f"groups must be 'each', 'all', 'em' or labels; got {self.groups!r}")
         ridge = ridge_by_held_out(rows, self.predict_for) if self.ridge == "auto" else float(self.ridge)
         numbers = [k for k in NUMBERS if k == 1 or k <= n_users // 2]
         owns = [estimate_users(train, ridge=ridge) for train, _ in folds]
@@ -223,9 +226,72 @@ class GroupShrinkage(PreferenceModel):
             theta = fit_preference(new, ridge=self.pull_, centre=centre)
         return FoldedIn(self.heat_ * theta, self.users_[self.seats_ == seat], float("nan"), own)
 
-    def save(self, path: str | Path) -> None:
-        """Baselines are for comparing; only PrefKin and OffC2PL are written to files."""
-        raise InvalidParameter(f"{path}: baselines are not saved; fit PrefKin or OffC2PL for keeps")
+    # -- on disk -----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path | BinaryIO) -> None:
+        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
+        check_is_fitted(self)
+        parameters = self.get_params()
+        if not isinstance(self.groups, str):
+            parameters["groups"] = [label_to_json(label) for label in np.asarray(self.groups, dtype=object).tolist()]
+        numbers = {"ridge_": self.ridge_, "pull_": self.pull_, "heat_": self.heat_}
+        about = {
+            "parameters": {name: _finite(value) for name, value in parameters.items()},
+            "numbers": {name: _finite(value) for name, value in numbers.items()},
+            "classes": [label_to_json(label) for label in self.classes_],
+            "positive": label_to_json(self.positive_),
+            **self._named_features(),
+        }
+        arrays = {
+            "Z": self._users.rows.Z,
+            "y": self._users.rows.y,
+            "weights": self._users.rows.weights,
+            "starts": self._users.starts,
+            "seats": self.seats_,
+            "centres": self.centres_,
+            "own_theta": self.own_theta_,
+            "theta": self.theta_,
+            "radius": self.radius_,
+        }
+        write_model_file(path, "GroupShrinkage", about, self.users_, arrays)
+
+    @classmethod
+    def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> GroupShrinkage:
+        """What `save` wrote."""
+        parameters: dict[str, Any] = dict(about["parameters"])
+        for name in ("ridge", "pull"):
+            parameters[name] = np.inf if parameters[name] is None else parameters[name]
+        if not isinstance(parameters["groups"], str):
+            parameters["groups"] = [label_from_json(label) for label in parameters["groups"]]
+        model = cls(**parameters)
+        for name in ("ridge_", "pull_", "heat_"):
+            value = about["numbers"][name]
+            setattr(model, name, np.inf if value is None else float(value))
+        rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
+        model._users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
+        model.users_, model.n_comparisons_ = labels, model._users.counts
+        model.seats_, model.centres_ = arrays["seats"].astype(np.intp), arrays["centres"]
+        if not (arrays["seats"] >= 0).all() or model.seats_.max() >= len(model.centres_):
+            raise InvalidParameter("seats")
+        model.own_theta_, model.theta_, model.radius_ = (arrays[name] for name in ("own_theta", "theta", "radius"))
+        model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
+        model.positive_ = label_from_json(about["positive"])
+        model.n_features_in_ = model._users.dim
+        model._restore_features(about)
+        return model
+
+    def _check_parameters(self) -> None:
+        if isinstance(self.groups, str) and self.groups not in ("each", "all", "em"):
+            raise InvalidParameter(f"groups must be 'each', 'all', 'em' or labels; got {self.groups!r}")
+        for name in ("ridge", "pull"):
+            value = getattr(self, name)
+            if value != "auto" and not (isinstance(value, Real) and float(value) >= 0):
+                raise InvalidParameter(f"{name} must be 'auto' or a number of at least 0; got {value!r}")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: it is null there."""
+    return None if isinstance(value, float) and np.isinf(value) else value
 
 
 class _Trials:

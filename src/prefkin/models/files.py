@@ -153,14 +153,14 @@ def _refuse_misfits(n_users: int, arrays: Arrays) -> None:
     (n, d), own, each = Z.shape, (n_users, Z.shape[1]), (n_users,)
     shapes: dict[str, tuple[int, ...]] = {"y": (n,), "weights": (n,), "starts": (n_users + 1,), "own_theta": own}
     shapes |= {"radius": each}
-    shapes |= {name: each for name in ("gamma", "enough") if name in arrays}
+    shapes |= {name: each for name in ("gamma", "enough", "seats") if name in arrays}
     shapes |= {name: own for name in ("theta", "believed") if name in arrays}
     shapes |= {name: (n,) for name in arrays if name.startswith(("site_", "wide_")) or name == "sites"}
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
             raise _Misfit(f"{name} has shape {arrays[name].shape} instead of {shape}")
     for name, array in arrays.items():
-        if array.dtype.kind not in {"starts": "iu", "enough": "b"}.get(name, "f"):
+        if array.dtype.kind not in {"starts": "iu", "enough": "b", "seats": "iu"}.get(name, "f"):
             raise _Misfit(f"{name} is of type {array.dtype}")
         unbounded = name in ("radius", "gamma")
         if array.dtype.kind == "f" and (np.isnan(array).any() if unbounded else not np.isfinite(array).all()):
@@ -198,7 +198,11 @@ def _digest(header: str, tensors: Arrays) -> str:
     return digest.hexdigest()
 
 
-KINDS = {"OffC2PL": "prefkin.models.off_c2pl.estimator", "PrefKin": "prefkin.models.prefkin.estimator"}
+KINDS = {
+    "OffC2PL": "prefkin.models.off_c2pl.estimator",
+    "PrefKin": "prefkin.models.prefkin.estimator",
+    "GroupShrinkage": "prefkin.models.baselines",
+}
 """Where the class that reads a kind of model is: it is imported when a file of that kind is read."""
 SHARDED = {"PrefKin": "prefkin.models.prefkin.shards"}
 """Likewise of models whose people are in shards."""

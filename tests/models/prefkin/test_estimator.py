@@ -259,7 +259,7 @@ def test_parameters_outside_their_range_are_named(change, message):
 
 
 @pytest.mark.parametrize("make", [per_user, pooled, shrink_to_pooled, mixture_em])
-def test_baselines_offer_the_same_interface(grouped, make, rng):
+def test_baselines_offer_the_same_interface(grouped, make, rng, tmp_path):
     model = make().fit(grouped.data)
     assert model.theta_.shape == (15, 4)
     assert 0 in model.neighbours(0)
@@ -271,8 +271,16 @@ def test_baselines_offer_the_same_interface(grouped, make, rng):
     assert isinstance(model.explain(0, 1).joined, bool)
     assert model.information(0).shape == (4, 4)
     assert model.width(0) > 0
-    with pytest.raises(InvalidParameter, match="baselines are not saved"):
-        model.save("nowhere")
+    model.save(tmp_path / "kin")
+    again = prefkin.load(tmp_path / "kin")
+    assert again.get_params() == model.get_params()
+    assert (again.predict_proba(grouped.data) == model.predict_proba(grouped.data)).all()
+    assert str(again.summary()) == str(model.summary())
+    later = again.fold_in(grouped.data.Z[:20], grouped.data.y[:20])
+    assert (later.theta == model.fold_in(grouped.data.Z[:20], grouped.data.y[:20]).theta).all()
+    session = model.session(0, candidates)
+    session.tell(session.ask(), True)
+    assert again.resume_session(session.state(), candidates).n_answers == 1
 
 
 def test_mixture_em_finds_clear_groups(grouped):
@@ -290,6 +298,15 @@ def test_methods_are_compared_on_the_same_held_out_rows(grouped):
     assert result.log_loss.shape == (3, 15)
     with pytest.raises(InvalidComparisons, match="at least two users"):
         compare(Comparisons.from_arrays(np.eye(2), [1, 0], ["a", "a"]))
+
+
+def test_of_many_answers_the_first_parts_are_enough(grouped):
+    methods = {"pooled": pooled, "per user": per_user}
+    few = compare(grouped.data, methods, held_out=300)
+    assert few.how == "450 answers, 2 of 4 parts held out in turn"
+    every = compare(grouped.data, methods)
+    assert every.how == "900 answers, all parts held out in turn"
+    assert few.best == every.best == "per user"
 
 
 def test_one_thin_user_does_not_decide_how_the_others_are_fitted(grouped):

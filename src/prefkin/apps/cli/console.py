@@ -171,7 +171,7 @@ def check_place(option: str, path: Path) -> None:
 def check_file(option: str, path: Path, sources: Iterable[Path], suffixes: Sequence[str] = WRITABLE) -> None:
     """Can this file be written, in one of these formats? It must not take the place of what it is made from."""
     if path.suffix.lower() not in suffixes:
-        known = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        known = " or ".join(filter(None, [", ".join(suffixes[:-1]), suffixes[-1]]))
         raise InvalidParameter(f"{option} {path}: give a name that ends in {known}")
     for source in sources:
         if path.exists() and source.exists() and path.samefile(source):

@@ -13,12 +13,13 @@ import typer
 from scipy.linalg import eigvalsh
 
 from prefkin.apps.cli.console import about, check_folder, comparisons_from, err, out, table, working, write_folder
+from prefkin.apps.cli.findings import next_steps, tables
 from prefkin.apps.cli.fit_folder import fit_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.formats import as_csv, encoder_of
 from prefkin.errors import InvalidParameter
-from prefkin.evaluate.compare import Comparison, compare
+from prefkin.evaluate.compare import METHODS, Comparison, compare, splits
 from prefkin.evaluate.plots import (
     as_png,
     can_draw,
@@ -28,10 +29,12 @@ from prefkin.evaluate.plots import (
     plot_reliability,
     plot_users,
 )
+from prefkin.models.base import PreferenceModel
 from prefkin.models.files import CROWD_FILE, ENCODER_FILE, MODEL_FILE
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
+from prefkin.models.reports import Summary
 
 ITEMS_FILE = "items.csv"
 """Items with the factors that were learnt for them; what `rank` and questions take as candidates."""
@@ -41,9 +44,12 @@ WRITTEN = (
     "summary.json",
     ENCODER_FILE,
     ITEMS_FILE,
+    "users.csv",
+    "groups.csv",
     *(f"{name}.png" for name in ("users", "estimates", "coverage", "eigenvalues", "reliability")),
 )
 """Everything that a fit may write; of a former fit nothing stays."""
+BEST = "best"
 QUESTIONS_SHOWN = 20
 MEMBERS_NAMED = 20  # of each neighbourhood in summary.json: all of them would take users squared
 PAIRS_CONSIDERED = 2000
@@ -76,16 +82,31 @@ def fit(
         help="With --gamma: assume item regularity instead of measuring coverage.",
     ),
     metric: str = typer.Option("auto", help="Without --gamma: isotropic, diagonal, or auto."),
+    method: str = typer.Option(
+        "PrefKin", help=f"{', '.join(METHODS)}; or best: the one of them that predicts held-out answers best."
+    ),
     compared: bool = typer.Option(False, "--compare", help="Also compare methods on held-out answers."),
     pictures: bool = typer.Option(True, help="Draw pictures (needs matplotlib)."),
     memory: str | None = typer.Option(None, help="With a folder: memory to use, such as 4GB; half of what is free."),
     workers: int | None = typer.Option(None, help="With a folder: work in so many processes (Dask).", min=1),
     scheduler: str | None = typer.Option(None, help="With a folder: let this Dask cluster work, tcp://HOST:PORT."),
 ) -> None:
-    """Fit, print a summary, save the model and pictures."""
+    """Fit, print a summary, save the model and pictures.
+
+    Beside the model: summary.json, users.csv (group and its probability, who is closest), groups.csv (centres).
+
+    Example: prefkin fit votes.csv --out kin --compare
+    """
     check_folder(out_dir)
-    model: OffC2PL | PrefKin
-    if gamma is None:
+    if method not in (*METHODS, BEST):
+        raise InvalidParameter(f"--method must be one of {', '.join(METHODS)} or {BEST}; got {method!r}")
+    if method != "PrefKin" and (gamma is not None or metric != "auto"):
+        raise InvalidParameter("--gamma and --metric choose the method; give no other --method beside them")
+    compared = compared or method == BEST
+    model: PreferenceModel
+    if gamma is None and method in METHODS and method != "PrefKin":
+        model = METHODS[method]()
+    elif gamma is None:
         constants = (alpha, ridge, kappa, delta, radius, distance)
         if regularity is not None or constants != (1.0, "1", KAPPA_UNIT_BALL, 0.05, "theory", "euclidean"):
             raise InvalidParameter(
@@ -103,7 +124,7 @@ def fit(
             distance=distance,
             coverage="measured" if regularity is None else _regularity(regularity),
         )
-    at_once = isinstance(model, OffC2PL) or compared or features or items or names or yes or ties
+    at_once = not isinstance(model, PrefKin) or compared or features or items or names or yes or ties
     if file.is_dir() and any(file.glob("*.parquet")) and not at_once:
         fit_folder(file, out_dir, model, mapping, drop, memory, workers, scheduler)
         return
@@ -113,22 +134,46 @@ def fit(
             "without --gamma, --compare, --features, --items, --names, --yes and --ties"
         )
     data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
+    name = method if gamma is None and method != BEST else type(model).__name__
     with working(), about(file):
-        result = compare(data) if compared else None  # first, so that what it refuses costs no finished fit
+        beside = _beside(file, data)
+        if compared:
+            splits(data)  # what cannot be compared is refused before the work
         model.fit(data)
-        facts = summary(model) | ({} if result is None else comparison(result))
-        contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
-        if (encoder := encoder_of(file)) is not None:
-            contents[ENCODER_FILE] = json.dumps(encoder).encode()
-        if data.learnt_features:
-            contents[ITEMS_FILE] = _items(data)
-        if pictures:
-            contents |= _pictures(model, data, result)
+        found = model.summary()
+        contents = _kept(model, name, found, data, None, pictures) | beside
         write_folder(out_dir, contents, WRITTEN)  # before a word is said: output may fail
-    print_summary(model, facts)
-    if result is not None:
+    print_summary(model, found, json.loads(contents["summary.json"]))
+    result = None
+    if compared:
+        with working(), about(file):
+            result = compare(data)
+            if method == BEST and result.best != name:
+                name, model = result.best, METHODS[result.best]().fit(data)
+                found = model.summary()
+            contents = _kept(model, name, found, data, result, pictures) | beside
+            write_folder(out_dir, contents, WRITTEN)
         print_comparison(result)
+        if method == BEST:
+            out.print(f"kept: {name}")
+    out.print("\nworth doing next")
+    for step in next_steps(model, found, str(out_dir), result):
+        out.print(f"  {step}")
     out.print(f"\nwritten to {out_dir}: {', '.join(contents)}")
+
+
+def _kept(
+    model: PreferenceModel,
+    method: str,
+    found: Summary,
+    data: Comparisons,
+    result: Comparison | None,
+    pictures: bool,
+) -> dict[str, bytes]:
+    """Everything that is written about a fit."""
+    facts = summary(model, method, found) | ({} if result is None else comparison(result))
+    contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
+    return contents | tables(model) | (_pictures(model, data, result) if pictures else {})
 
 
 def comparison(result: Comparison) -> dict[str, Any]:
@@ -150,9 +195,8 @@ def comparison(result: Comparison) -> dict[str, Any]:
 
 def print_comparison(result: Comparison) -> None:
     """Held-out performance of every method, and which one to trust."""
-    grid = table(
-        "method", "log-loss", "±", "right", "±", title="\nheld-out answers (mean and standard error over users)"
-    )
+    title = f"\nheld-out answers (mean and standard error over users; {result.how})"
+    grid = table("method", "log-loss", "±", "right", "±", title=title)
     for name, loss, loss_error, right, right_error, _ in sorted(result.rows(), key=lambda row: row[1]):
         grid.add_row(name, f"{loss:.4f}", f"{loss_error:.4f}", f"{right:.1%}", f"{right_error:.1%}")
     out.print(grid)
@@ -160,9 +204,9 @@ def print_comparison(result: Comparison) -> None:
     out.print(f"PrefKin's probabilities: {result.reliability()}")
 
 
-def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
+def summary(model: PreferenceModel, method: str, found: Summary) -> dict[str, Any]:
     """The fit in plain numbers: neighbourhoods with the names of some members, and an entry for each user."""
-    found, labels = model.summary(), [str(user) for user in model.users_.tolist()]
+    labels = [str(user) for user in model.users_.tolist()]
     gamma = getattr(model, "gamma_", None)
     about = {} if gamma is None else {"gamma": [str(g) for g in gamma], "ridge": float(model.ridge_)}
     neighbourhoods, place = list[dict[str, Any]](), np.empty(len(labels), dtype=np.intp)
@@ -173,7 +217,7 @@ def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
         neighbourhoods.append({"users": len(members), "used_by": len(owners), "comparisons": pooled, "some": some})
     moved = np.linalg.norm(model.theta_ - model.own_theta_, axis=1)
     return {
-        "method": type(model).__name__,
+        "method": method,
         "structure": found.structure,
         **about,
         "users": found.n_users,
@@ -184,6 +228,8 @@ def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
         "alone": int(sum(each["used_by"] for each in neighbourhoods if each["users"] == 1)),
         "uncertain": found.uncertain,
         "from_others": found.from_others,
+        "groups": [{"group": group.label, "users": len(group), "words": str(group)} for group in model.groups_],
+        "closest": [two._asdict() | {"one": str(two.one), "other": str(two.other)} for two in found.alike],
         "log_evidence_of_groups": found.evidence if found.evidence is None or np.isfinite(found.evidence) else None,
         "neighbourhoods": neighbourhoods,
         "per_user": [
@@ -199,9 +245,9 @@ def summary(model: OffC2PL | PrefKin) -> dict[str, Any]:
     }
 
 
-def print_summary(model: OffC2PL | PrefKin, facts: dict[str, Any]) -> None:
+def print_summary(model: PreferenceModel, found: Summary, facts: dict[str, Any]) -> None:
     """Who shares with whom, who gained most, who stands alone, what to do."""
-    first, *rest = str(model.summary()).splitlines()
+    first, *rest = str(found).splitlines()
     out.print(first, style="bold")
     for line in rest:
         out.print(line)
@@ -234,7 +280,7 @@ def logged_pairs(data: Comparisons) -> Candidates:
     return Candidates(np.stack([differences, np.zeros_like(differences)], axis=1))
 
 
-def _pictures(model: OffC2PL | PrefKin, data: Comparisons, result: Comparison | None) -> dict[str, bytes]:
+def _pictures(model: PreferenceModel, data: Comparisons, result: Comparison | None) -> dict[str, bytes]:
     if not can_draw():
         err.print("note: no pictures, matplotlib is not installed (pip install 'prefkin[plots]')")
         return {}
@@ -258,13 +304,23 @@ def _pictures(model: OffC2PL | PrefKin, data: Comparisons, result: Comparison | 
     return drawn
 
 
+def _beside(file: Path, data: Comparisons) -> dict[str, bytes]:
+    """Files that say where features came from."""
+    found, encoder = {}, encoder_of(file)
+    if encoder is not None:
+        found[ENCODER_FILE] = json.dumps(encoder).encode()
+    if data.learnt_features:
+        found[ITEMS_FILE] = _items(data)
+    return found
+
+
 def _items(data: Comparisons) -> bytes:
     items = Candidates.from_items(data)
     factors = {f"phi{k}": column.tolist() for k, column in enumerate(items.features.T)}
     return as_csv({"item": items.actions.tolist(), **factors})
 
 
-def _model_bytes(model: OffC2PL | PrefKin) -> bytes:
+def _model_bytes(model: PreferenceModel) -> bytes:
     content = io.BytesIO()
     model.save(content)
     return content.getvalue()

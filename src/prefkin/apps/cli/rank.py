@@ -1,32 +1,39 @@
-"""`prefkin rank DIR --user U --candidates FILE`: what to recommend to one user."""
+"""`prefkin rank DIR --user U --candidates FILE`: what to recommend to one user, or to everybody."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import typer
 
-from prefkin.apps.cli.console import (
-    check_place,
-    column_map,
-    find_user,
-    listed,
-    out,
-    table,
-    without_panics,
-    write_file,
-)
-from prefkin.data.formats import as_csv
-from prefkin.data.tables import read_candidates
-from prefkin.decide.policy import inverse_norm
+from prefkin.apps.cli.console import check_file, find_user, out, refuse_other_features, table, working, write_file
+from prefkin.apps.cli.shown import Shown, read_shown
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.candidates import Candidates
+from prefkin.data.formats import as_file
+from prefkin.decide.policy import Policy, inverse_norm
 from prefkin.errors import InvalidParameter
+from prefkin.execution.progress import tell
 from prefkin.models.files import MODEL_FILE, load
+from prefkin.models.reports import counted
+
+
+class Ranking(NamedTuple):
+    """Rows of the candidates for one user, best first in each context."""
+
+    order: IntArray  # (rows,)
+    place: IntArray  # (rows,) from 1, of each row of the candidates
+    reward: FloatArray  # (rows,)
+    unsure: FloatArray  # (rows,)
+    chosen: np.ndarray[Any, Any]  # (rows,) is it recommended?
+    policy: Policy
 
 
 def rank(
     folder: Path = typer.Argument(metavar="DIR", help="Folder written by prefkin fit, or a model file."),
-    user: str = typer.Option(..., help="Whose preference to rank by."),
+    user: str | None = typer.Option(None, help="Whose preference to rank by; without it everybody's, into --out."),
     candidates: Path = typer.Option(..., help="Candidates: columns context, action, phi0, ...; or .npz."),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
     features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
@@ -34,58 +41,94 @@ def rank(
         None, help="Play safe: 0 greedy, 1 fully; by default 1 for PrefKin, 0 for the paper's algorithm."
     ),
     scope: str = typer.Option("policy", help="Play safe over all contexts together (policy) or in each (context)."),
-    top: int = typer.Option(3, help="Actions shown per context.", min=1),
+    top: int = typer.Option(3, help="Actions shown per context; of everybody, actions written.", min=1),
     limit: int = typer.Option(10, help="Contexts shown.", min=1),
-    csv: Path | None = typer.Option(None, help="Write the whole ranking to this CSV file."),
+    out_file: Path | None = typer.Option(
+        None, "--out", "--csv", help="Write the ranking to this file: .csv, .jsonl or .parquet."
+    ),
 ) -> None:
-    """Rank each context's actions for one user; the recommended action is marked."""
-    if csv is not None:
-        _check_csv(csv, candidates, folder)
+    """Rank each context's actions for one user, or for all; the recommended action is marked.
+
+    Example: prefkin rank kin --user Ada --candidates stories.csv
+
+    Example: prefkin rank kin --candidates stories.csv --out everybody.parquet
+    """
+    if out_file is not None:
+        check_file("--out", out_file, [candidates, folder, folder / MODEL_FILE])
+    elif user is None:
+        raise InvalidParameter("rank for one person with --user U, or for everybody into a file with --out FILE")
     model = load(folder)
-    label = find_user(model.users_.tolist(), user)
-    with without_panics(candidates):
-        cands = read_candidates(candidates, column_map(mapping), features=listed(features))
-    given, fitted = cands.feature_names or (), model.feature_names_ or ()
-    if given != fitted and sorted(given) == sorted(fitted):
-        raise InvalidParameter(f"--features must be in the order in which the model was fitted: {','.join(fitted)}")
+    who = model.users_.tolist() if user is None else [find_user(model.users_.tolist(), user)]
+    shown = read_shown(candidates, mapping, features, model.feature_names_)
+    cands = shown.candidates
+    refuse_other_features(model, candidates, cands.dim, cands.feature_names)
     caution = pessimism if pessimism is not None else float(hasattr(model, "covariance"))
+    found = dict[Any, Ranking]()
+    with working():
+        for done, label in enumerate(who):
+            tell("people", done, len(who))
+            found[label] = _ranking(model, label, cands, caution, scope)
+        tell("people", len(who), len(who))
+    if out_file is not None:
+        columns = _columns(found, shown, None if user is not None else top)
+        write_file(out_file, as_file(columns if user is None else _but_user(columns), out_file.suffix.lower()))
+    if user is None:
+        out.print(f"ranked for {counted(len(who), 'user')} in {counted(len(cands), 'context')}: written to {out_file}")
+        return
+    _show(found[who[0]], shown, top, limit, caution)
+
+
+def _ranking(model: Any, label: Any, cands: Candidates, caution: float, scope: str) -> Ranking:
     policy = model.policy(label, cands, pessimism=caution, scope=scope)
     reward = cands.features @ model.theta_[model.position(label)]
-    unsure = inverse_norm(cands.features, model.information(label))
     order = np.lexsort((-reward, cands.owner))
-    position = np.empty(len(order), dtype=int)
-    position[order] = np.arange(len(order)) - cands.starts[cands.owner[order]] + 1
+    place = np.empty(len(order), dtype=int)
+    place[order] = np.arange(len(order)) - cands.starts[cands.owner[order]] + 1
     chosen = np.zeros(len(order), dtype=bool)
     chosen[cands.starts[:-1] + policy.actions] = True
-    if csv is not None:
-        ranking = {
-            "context": cands.contexts[cands.owner[order]],
-            "action": cands.actions[order],
-            "rank": position[order],
-            "reward": reward[order],
-            "uncertainty": unsure[order],
-            "recommended": chosen[order],
+    return Ranking(order, place, reward, inverse_norm(cands.features, model.information(label)), chosen, policy)
+
+
+def _columns(found: dict[Any, Ranking], shown: Shown, top: int | None) -> dict[str, list[Any]]:
+    """All of the ranking, or the first of each context and what is recommended."""
+    cands, columns = shown.candidates, dict[str, list[Any]]()
+    for label, ranking in found.items():
+        some = ranking.order
+        if top is not None:
+            some = some[(ranking.place[some] <= top) | ranking.chosen[some]]
+        part: dict[str, list[Any]] = {
+            "user": [label] * len(some),
+            "context": cands.contexts[cands.owner[some]].tolist(),
+            "action": cands.actions[some].tolist(),
+            "rank": ranking.place[some].tolist(),
+            "reward": ranking.reward[some].tolist(),
+            "uncertainty": ranking.unsure[some].tolist(),
+            "recommended": ranking.chosen[some].tolist(),
         }
-        write_file(csv, as_csv({name: values.tolist() for name, values in ranking.items()}))
+        if any(shown.texts):
+            part["text"] = [shown.texts[row] for row in some]
+        for name, values in part.items():
+            columns.setdefault(name, []).extend(values)
+    return columns
+
+
+def _but_user(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {name: values for name, values in columns.items() if name != "user"}
+
+
+def _show(ranking: Ranking, shown: Shown, top: int, limit: int, caution: float) -> None:
+    cands, policy = shown.candidates, ranking.policy
     grid = table("context", "action", "reward", "uncertainty", "recommended")
-    for row in order:
-        if cands.owner[row] < limit and (position[row] <= top or chosen[row]):
-            x = cands.owner[row]
-            context = str(cands.contexts[x]) if position[row] == 1 else ""
-            mark = "yes" if chosen[row] else ""
-            grid.add_row(context, str(cands.actions[row]), f"{reward[row]:.3f}", f"{unsure[row]:.3f}", mark)
+    for row in ranking.order:
+        x, place = int(cands.owner[row]), ranking.place[row]
+        if x < limit and (place <= top or ranking.chosen[row]):
+            context, mark = shown.context(x) if place == 1 else "", "yes" if ranking.chosen[row] else ""
+            reward, unsure = f"{ranking.reward[row]:.3f}", f"{ranking.unsure[row]:.3f}"
+            grid.add_row(context, shown.brief(int(row)), reward, unsure, mark)
     out.print(grid)
     if len(cands) > limit:
-        out.print(f"... {len(cands) - limit} more contexts (--limit, or --csv FILE for all)")
+        out.print(f"... {len(cands) - limit} more contexts (--limit, or --out FILE for all)")
     out.print(
         f"\npessimism {caution:g}: value {policy.value:.4g} = reward {policy.reward:.4g} − penalty "
         f"{policy.penalty:.4g}; no policy exceeds {policy.upper_bound:.4g}"
     )
-
-
-def _check_csv(csv: Path, candidates: Path, folder: Path) -> None:
-    """The ranking must not take the place of what it is made from."""
-    for source in (candidates, folder, folder / MODEL_FILE):
-        if csv.exists() and source.exists() and csv.samefile(source):
-            raise InvalidParameter(f"--csv {csv}: this is what is read; give another file")
-    check_place("--csv", csv.absolute().parent)
