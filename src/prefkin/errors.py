@@ -95,6 +95,10 @@ class DependenceWarning(PrefkinWarning):
     """Rows that were made from rankings or ratings: they were made to count for what they tell."""
 
 
+class PriorWarning(PrefkinWarning):
+    """New answers that do not look like those of the people from whom a model's prior was learnt."""
+
+
 class SeparationWarning(PrefkinWarning):
     """Answers without a single contradiction: how strong preferences are is not in the data."""
 

@@ -36,7 +36,7 @@ from prefkin.data.checks import is_missing, is_number, plain_array
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.rows import Grown, Rows, UserRows, grown
 from prefkin.data.storage import label_from_json
 from prefkin.decide.belief import Belief
 from prefkin.decide.policy import Policy, greedy_policy, safest_policy
@@ -82,6 +82,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
     n_comparisons_: FloatArray  # (U,) N_u
     _users: UserRows
+    _past: dict[str, Any]  # what was taken in since the fit, as plain values: so that nothing counts twice
     _keeps_float32 = False  # features given as float32 stay so, in half the memory
 
     # -- what a method decides ---------------------------------------------------------------------------------------
@@ -332,8 +333,43 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     # -- data in -----------------------------------------------------------------------------------------------------
 
+    def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
+        """New answers, and new users, without learning everybody again; this method cannot."""
+        raise InvalidParameter(
+            f"{type(self).__name__} cannot take in new answers one by one: fit it again on all comparisons, or fit "
+            "PrefKin or OffC2PL, which can"
+        )
+
+    def _read_more(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, Grown]:
+        """Check what `update` was given against the fit: the new rows alone, and all of them."""
+        check_is_fitted(self)
+        if isinstance(Z, Comparisons):
+            if any(given is not None for given in (y, users, sample_weight)):
+                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+            data = Z
+        else:
+            _refuse_texts(Z)
+            _check_feature_names(self, Z, reset=False)
+            if y is None or users is None:
+                raise InvalidComparisons("new answers need y and users: say what was answered, and who answered")
+            answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
+            data = Comparisons.from_arrays(Z, answers, users, weights=sample_weight)
+        if data.dim != self._users.dim:
+            raise InvalidComparisons(
+                f"the new answers have {data.dim} features, the model has {self._users.dim}; describe both in the same "
+                "way"
+            )
+        if data.feature_names and self.feature_names_ and data.feature_names != self.feature_names_:
+            raise InvalidComparisons(
+                f"the new answers have features {', '.join(data.feature_names)}, the model has "
+                f"{', '.join(self.feature_names_)}; give the same, in the same order"
+            )
+        new = self._counted(data.by_user(), data.weighted, "weights" if data is Z else "sample_weight")
+        return new, grown(self._users, new)
+
     def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any, positive: Any) -> tuple[UserRows, LabelArray]:
         """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
+        self._past = {}
         self.__dict__.pop("_digest", None)
         if isinstance(Z, Comparisons):
             if any(given is not None for given in (y, users, sample_weight, positive)):
@@ -358,25 +394,37 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             given = getattr(self, "feature_names_in_", None)  # scikit-learn's, when Z was a frame
             self.feature_names_ = None if given is None else tuple(str(name) for name in given)
         rows = data.by_user(copy=not isinstance(Z, Comparisons))
-        if not data.weighted and (counted := effective_weights(rows)) is not None:
-            warnings.warn(
-                f"rows look like all pairs of rankings or ratings, where nobody ever contradicts themselves: "
-                f"{len(counted)} rows count for {counted.sum():.0f}; use Comparisons.from_rankings, or pass "
-                f"{'weights' if isinstance(Z, Comparisons) else 'sample_weight'} (1 for each, if they are answers)",
-                DependenceWarning,
-                stacklevel=3,
-            )
-            rows = replace(rows, rows=rows.rows._replace(weights=counted))
+        rows = self._counted(rows, data.weighted, "weights" if isinstance(Z, Comparisons) else "sample_weight")
         if rows.rows.Z.dtype == np.float32 and not self._keeps_float32:
             rows = replace(rows, rows=rows.rows._replace(Z=rows.rows.Z.astype(np.float64)))
         return rows, classes
 
+    @staticmethod
+    def _counted(rows: UserRows, weighted: bool, name: str) -> UserRows:
+        """Rows that were made from rankings count for what they tell, and a warning says so."""
+        counted = None if weighted else effective_weights(rows)
+        if counted is None:
+            return rows
+        warnings.warn(
+            f"rows look like all pairs of rankings or ratings, where nobody ever contradicts themselves: "
+            f"{len(counted)} rows count for {counted.sum():.0f}; use Comparisons.from_rankings, or pass "
+            f"{name} (1 for each, if they are answers)",
+            DependenceWarning,
+            stacklevel=4,
+        )
+        return replace(rows, rows=rows.rows._replace(weights=counted))
+
     def _named_features(self) -> dict[str, Any]:
-        """Feature names for a model file; `checked` ones came from a frame and are compared with later frames."""
-        return {"feature_names": self.feature_names_, "feature_names_checked": hasattr(self, "feature_names_in_")}
+        """Feature names for a model file; `checked` ones came from a frame and are compared with later frames.
+
+        And what was taken in since the fit.
+        """
+        checked = hasattr(self, "feature_names_in_")
+        return {"feature_names": self.feature_names_, "feature_names_checked": checked, "past": self._past}
 
     def _restore_features(self, about: dict[str, Any]) -> None:
         """Take names out of what a model file says; files written before there were names have none."""
+        self._past = dict(about.pop("past", {}))
         names = about.pop("feature_names", None)
         checked = about.pop("feature_names_checked", False)
         self.feature_names_ = None if names is None else tuple(names)

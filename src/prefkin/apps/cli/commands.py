@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": "The main job on built-in data, in seconds, with pictures.",
     "audit": "What is wrong or thin in the data, before any fit.",
     "fit": "Fit, print a summary, save the model and pictures.",
+    "update": "New answers into a fitted folder.",
     "rank": "Rank each context's actions for one user; the recommended action is marked.",
     "annotate": "A page on which people compare pairs, each next one chosen by the model.",
     "answers": "What people answered, as comparisons that fit reads.",
