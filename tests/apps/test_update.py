@@ -78,3 +78,19 @@ def test_what_does_not_fit_is_one_line_and_changes_nothing(folder, votes):
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert words in done.stderr
     assert (folder / "kin" / "model.safetensors").read_bytes() == before
+
+
+def test_a_plan_is_a_file_in_the_order_in_which_to_ask(folder):
+    features = np.random.default_rng(0).standard_normal((6, 3, 3))
+    np.savez(folder / "cands.npz", features=features)
+    words = ("plan", "kin", "--candidates", "cands.npz", "--budget", "9", "--out", "questions.csv")
+    done = prefkin_says(*words, "--per-person", "2", "--away", "3", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    rows = pl.read_csv(folder / "questions.csv")
+    assert rows.columns == ["user", "context", "first", "second"]
+    assert len(rows) == 9
+    assert 3 not in rows["user"].to_list()
+    for wrong in (("--away", "nobody"), ("--cost", "3=much")):
+        done = prefkin_says(*words[:-1], "other.csv", *wrong, cwd=folder)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert not (folder / "other.csv").exists()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, wraps
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -39,7 +39,10 @@ from prefkin.data.digest import digest
 from prefkin.data.rows import Grown, Rows, UserRows, grown
 from prefkin.data.storage import label_from_json
 from prefkin.decide.belief import Belief
+from prefkin.decide.plan import Crowd, planned
 from prefkin.decide.policy import Policy, greedy_policy, safest_policy
+from prefkin.decide.rules.pairs import Question
+from prefkin.decide.rules.pool import Pool
 from prefkin.decide.session import ActiveSession
 from prefkin.decide.states import read_state
 from prefkin.errors import AnswerWarning, DependenceWarning, InvalidComparisons, InvalidParameter
@@ -310,6 +313,66 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             rng=generator(random_state),
             user=user,
             model=self._digest,
+        )
+
+    def plan_questions(
+        self,
+        candidates: Candidates,
+        budget: float,
+        *,
+        per_person: int | None = None,
+        away: Iterable[Hashable] = (),
+        costs: Mapping[Hashable, float] | None = None,
+    ) -> list[tuple[Any, Question]]:
+        """Whom to ask what: `budget` questions over all people together, as (user, question) in the order to ask.
+
+        An answer also tells about those who are alike, so the next question goes to the person and the pair that take
+        most from everybody's expected log-loss. Answers are not waited for: plan some, `update`, and plan again.
+
+        Parameters
+        ----------
+        budget : questions; with `costs`, what they may cost together
+        per_person : questions for one person at most
+        away : users who cannot be asked
+        costs : what a question costs, of users for whom it is not 1
+
+        >>> import numpy as np
+        >>> from prefkin import PrefKin
+        >>> from prefkin.data.synthetic import demo_population
+        >>> people, stories = demo_population(np.random.default_rng(0))
+        >>> plan = PrefKin().fit(people.data).plan_questions(stories, 5, per_person=1)
+        >>> len(plan), len({user for user, _ in plan})
+        (5, 5)
+        """
+        check_is_fitted(self)
+        refuse_other_candidates(candidates)
+        if candidates.dim != self.n_features_in_:
+            raise InvalidParameter(
+                f"the candidates have {candidates.dim} features, the model has {self.n_features_in_}"
+            )
+        if not (isinstance(budget, Real) and 0 < budget < np.inf):
+            raise InvalidParameter(f"budget must be a number above 0; got {budget!r}")
+        if per_person is not None and not (isinstance(per_person, Integral) and per_person > 0):
+            raise InvalidParameter(f"per_person must be a whole number above 0; got {per_person!r}")
+        n = len(self.users_)
+        most, price = np.full(n, np.inf if per_person is None else float(per_person)), np.ones(n)
+        for user in away:
+            most[self.position(user)] = 0.0
+        for user, cost in ({} if costs is None else costs).items():
+            if not (isinstance(cost, Real) and 0 < cost < np.inf):
+                raise InvalidParameter(f"a question must cost a number above 0; for {user!r} got {cost!r}")
+            price[self.position(user)] = float(cost)
+        pool, labels = Pool.of(candidates), self.users_.tolist()
+        with single_threaded():
+            people, X = self._crowd(pool.Z * np.float64(pool.unit))
+            found = planned(people, X, float(budget), most=most, costs=price)
+        return [(labels[one.person], pool.question(one.pair, one.gain)) for one in found]
+
+    def _crowd(self, Z: FloatArray) -> tuple[Crowd, FloatArray]:  # noqa: ARG002
+        """What is known about everybody together, and pairs in the same units."""
+        raise InvalidParameter(
+            f"{type(self).__name__} does not know what an answer of one person tells about others; fit PrefKin to plan "
+            "for all, or plan for each person with model.session(user, candidates).plan(n)"
         )
 
     def resume_session(self, source: str | Path | dict[str, Any], candidates: Candidates) -> ActiveSession:

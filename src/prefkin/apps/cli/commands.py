@@ -22,6 +22,7 @@ COMMANDS = {
     "audit": "What is wrong or thin in the data, before any fit.",
     "fit": "Fit, print a summary, save the model and pictures.",
     "update": "New answers into a fitted folder.",
+    "plan": "Whom to ask what next, over all people together.",
     "rank": "Rank each context's actions for one user; the recommended action is marked.",
     "annotate": "A page on which people compare pairs, each next one chosen by the model.",
     "answers": "What people answered, as comparisons that fit reads.",

@@ -26,6 +26,7 @@ from prefkin.data.folds import PREDICT_FOR, by_content, only
 from prefkin.data.rows import Grown, Rows, UserRows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
+from prefkin.decide.plan import Crowd as PlanCrowd
 from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, PriorWarning, SeparationWarning
@@ -59,7 +60,7 @@ from prefkin.models.prefkin.groups import find_groups, settle
 from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, Prior, finished, pieces, solved
-from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
+from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd
 from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
@@ -597,6 +598,14 @@ class PrefKin(PreferenceModel):
                 person = person_as_population(self._fitted, self.position(user))
             return ActiveSession.of_newcomer(person, candidates, **settings)
         return ActiveSession.from_belief(self.belief(user), candidates, **settings)
+
+    def _crowd(self, Z: FloatArray) -> tuple[PlanCrowd, FloatArray]:
+        if len(self._users) * self._fitted.metric.dim**2 > LIMITS.most_numbers:
+            raise InvalidParameter(
+                f"{len(self._users)} people with {self._users.dim} features are too many to plan for at once: it takes "
+                "a matrix each; use a model of fewer people or features"
+            )
+        return everybody_at_once(self._fitted), self._fitted.metric.rows(Z)
 
     @cached_property
     def _population(self) -> Population:
