@@ -105,6 +105,10 @@ class FeaturesWarning(PrefkinWarning):
     """A table that does not say which columns are features: every column of numbers without another use was taken."""
 
 
+class PriorWarning(PrefkinWarning):
+    """New answers that do not look like those of the people from whom a model's prior was learnt."""
+
+
 class SeparationWarning(PrefkinWarning):
     """Answers without a single contradiction: how strong preferences are is not in the data."""
 

@@ -26,6 +26,8 @@ COMMANDS = {
     "predict": "The probability of each answer: the pairs as they were given, with a column p.",
     "export": "What was learnt, for trainers and annotation tools: reward heads, preference sets, questions.",
     "ask": "Questions in the terminal, each next one chosen by the model; every answer is kept the moment it is given.",
+    "plan": "Whom to ask what next, over all people together.",
+    "update": "New answers into a fitted folder.",
     "annotate": "A page on which people compare pairs, each next one chosen by the model.",
     "answers": "What people answered, as comparisons that fit reads.",
     "bench": "How fast each public call is, against what one would write instead, in one run.",

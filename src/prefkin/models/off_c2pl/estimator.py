@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import probe_users
+from prefkin.data.folds import only, probe_users
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidParameter, NoEdgeWarning
@@ -140,12 +140,40 @@ class OffC2PL(PreferenceModel):
             points = self._locate(rows)  # line 2: θ̂_u and CI_u
             graph = replace(points, gamma=self._thresholds(rows, points))  # lines 4-7
             pooled = pool_neighbourhoods(rows, graph, ridge=self.ridge_)  # lines 9-11
-        self._users, self.graph_ = rows, graph
-        self.users_, self.classes_ = rows.labels, classes
-        self.n_comparisons_ = rows.counts
-        self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
+        self.classes_ = classes
+        self._take(rows, graph, pooled)
         self._warn()
         return self
+
+    def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+        """New answers, and new users: own estimates of those who gave them, then the connection test and pooling.
+
+        A threshold or λ that the fit chose stays; everything else is as a fit on all comparisons would have it.
+
+        >>> import numpy as np
+        >>> Z = np.array([[0.9, 0.1], [0.8, -0.2], [0.7, 0.3], [0.9, 0.0]])
+        >>> model = OffC2PL(gamma=0.0).fit(Z[:3], [1, 1, 1], users=["ann", "ann", "bo"])
+        >>> model.update(Z[3:], [0], users=["bo"]).n_comparisons_.tolist()
+        [2.0, 2.0]
+        """
+        _, more = self._read_more(Z, y, users, sample_weight)
+        rows = more.rows
+        with threads(self.n_jobs):
+            own = np.empty((len(rows), rows.dim))
+            own[more.before] = self.own_theta_
+            own[more.who] = estimate_users(only(rows, more.who), ridge=self.ridge_)
+            points = self._locate(rows, theta=own)
+            chosen = np.full(len(rows), self.gamma_[0]) if self.gamma == "auto" else self._thresholds(rows, points)
+            graph = replace(points, gamma=chosen)
+            pooled = pool_neighbourhoods(rows, graph, ridge=self.ridge_)
+        self.__dict__.pop("_digest", None)
+        self._take(rows, graph, pooled)
+        return self
+
+    def _take(self, rows: UserRows, graph: Graph, pooled: FloatArray) -> None:
+        self._users, self.users_, self.graph_ = rows, rows.labels, graph
+        self.n_comparisons_ = rows.counts
+        self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
 
     # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
 
@@ -154,10 +182,10 @@ class OffC2PL(PreferenceModel):
         self.ridge_ = ridge_by_held_out(rows) if isinstance(self.ridge, str) else self.ridge
         self._scale = learn_scale(rows, probe_users(rows)) if self._needs_scale() else None
 
-    def _locate(self, rows: UserRows, n_users: int | None = None) -> Graph:
-        """Own estimates and radii of these users among `n_users`: the graph before any threshold is set."""
+    def _locate(self, rows: UserRows, n_users: int | None = None, theta: FloatArray | None = None) -> Graph:
+        """Own estimates (unless known) and radii of these users among `n_users`: the graph before any threshold."""
         n_users = len(rows) if n_users is None else n_users
-        theta = estimate_users(rows, ridge=self.ridge_)
+        theta = estimate_users(rows, ridge=self.ridge_) if theta is None else theta
         radius = self._paper_radii(rows, n_users) if self.radius == "theory" else self._calibrated_radii(rows, theta)
         enough = rows.counts >= self._coverage().least_count(n_users=n_users, dim=rows.dim, delta=self.delta)
         return Graph(theta, radius, np.zeros(len(rows)), self.alpha, enough, self._beliefs(rows))

@@ -12,6 +12,7 @@ odds       what speaks for and against two users belonging together
 calibrate  what held-out answers decide: the metric, spread of users, trust in probabilities
 habit      a habit of taking the first side
 newcomer   what is known about somebody of whom nothing is known: people in general
+update     tomorrow's answers under the prior as it is, and whether it should be learnt again
 estimator  `PrefKin`
 shards     the same with more people than memory holds
 """

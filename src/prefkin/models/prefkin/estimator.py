@@ -23,13 +23,14 @@ from sklearn.utils.validation import check_is_fitted
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.folds import PREDICT_FOR, by_content, only
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.rows import Grown, Rows, UserRows
 from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
+from prefkin.decide.plan import Crowd as PlanCrowd
 from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
-from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
+from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, PriorWarning, SeparationWarning
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, threads
 from prefkin.inference.estimate import fit_preference
@@ -63,10 +64,11 @@ from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, Prior, finished, pieces, solved
 from prefkin.models.prefkin.modes import at_their_modes
-from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
+from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd
 from prefkin.models.prefkin.settling import settle
+from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
@@ -100,6 +102,8 @@ class PrefKin(PreferenceModel):
     membership_ : (U, K + 1) probability of each group and, last, of standing alone
     habit_ : (U,) log odds by which each takes the first side whatever is on it, where both sides are known
         (`from_sides`) and evidence finds such a habit, else 0; preferences and predictions are without it
+    refit_gain_ : after `update`, log evidence of the new answers under a prior learnt from them alone, over that under
+        the prior in use; −∞ after `fit`
 
     >>> import numpy as np
     >>> from prefkin.data.synthetic import demo_population
@@ -112,6 +116,7 @@ class PrefKin(PreferenceModel):
     structure_: str
     evidence_: dict[str, float]
     habit_: FloatArray
+    refit_gain_: float
 
     def __init__(
         self,
@@ -159,6 +164,59 @@ class PrefKin(PreferenceModel):
         self.structure_, self.evidence_ = self._crowd.structure, self._crowd.evidence
         return self
 
+    @on_its_threads
+    def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+        """New answers, and new users, under the prior as it is; those who gave them are placed anew.
+
+        Nobody else is: their memberships stay, and estimates follow the centre of the group they share. Metric, scales
+        and the groups there are stay until the next `fit`; `refit_gain_` says whether that is worth while, and
+        `PriorWarning` when it clearly is. Parameters are those of `fit`; rows count in addition to those there are.
+
+        >>> import numpy as np
+        >>> from prefkin.data.synthetic import demo_population
+        >>> data = demo_population(np.random.default_rng(0))[0].data
+        >>> model = PrefKin().fit(data.take(np.arange(0, len(data), 2)))
+        >>> more = model.update(data.take(np.arange(1, len(data), 2)))
+        >>> more is model, float(model.n_comparisons_.sum()) == len(data), model.refit_gain_ < 0
+        (True, True, True)
+        """
+        if self._crowd is not None:
+            raise InvalidParameter("people in shards cannot be updated yet: fit the folder again with the new files")
+        new, more = self._read_more(Z, y, users, sample_weight)
+        habits = np.full(len(more.rows), float(np.mean(self.habit_)))
+        habits[more.before] = self.habit_
+        rows = replace(more.rows, habits=habits if self.habit_.any() else None)
+        more = more._replace(rows=rows)
+        gain = gain_of_refit(self._fitted, new)
+        fitted = taken_in(self._fitted, more)
+        own = self._own_of(rows, fitted.metric, more) if "own_theta_" in self.__dict__ else None
+        for computed_when_asked_for in ("radius_", "_radii", "own_theta_", "_likeness"):
+            self.__dict__.pop(computed_when_asked_for, None)
+        if own is not None:
+            self.__dict__["own_theta_"] = own
+        self._users, self.users_, self.n_comparisons_, self.habit_ = rows, rows.labels, rows.counts, habits
+        self.refit_gain_ = gain
+        self._keep(fitted)
+        if clearly_better(gain, len(new)):
+            warnings.warn(
+                f"the new answers come from people unlike those whom the model knows: log evidence {gain:+.1f} for a "
+                "prior learnt from them alone; learn it again with model.fit(model.comparisons())",
+                PriorWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _own_of(self, rows: UserRows, metric: Metric, more: Grown) -> FloatArray:
+        """`own_theta_`, computed for those alone who said something new."""
+        own = np.empty((len(rows), rows.dim))
+        own[more.before] = self.own_theta_
+        own[more.who] = self._estimated(only(rows, more.who), metric)
+        return own
+
+    def _estimated(self, rows: UserRows, metric: Metric) -> FloatArray:
+        measured = replace(rows, rows=rows.rows._replace(Z=metric.rows(rows.rows.Z)))
+        return metric.preferences(estimate_users(measured, ridge=1.0 / max(self._own_variance, LIMITS.least_variance)))
+
     def _learn(self, rows: UserRows) -> None:
         self._crowd = None
         lesson = self._lesson(rows)
@@ -171,14 +229,14 @@ class PrefKin(PreferenceModel):
         chosen, wide = at_their_modes(chosen, data), None if wide is None else at_their_modes(wide, data)
         if lesson.tempered:
             temperature = temperature_of_groups(chosen, data)
-        for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
+        for computed_when_asked_for in ("radius_", "_radii", "own_theta_", "_likeness"):
             self.__dict__.pop(computed_when_asked_for, None)
         self.structure_, self.evidence_ = lesson.structure, lesson.evidence
         self._users, self.users_ = rows, rows.labels
         self.n_comparisons_ = rows.counts
         self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
         self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
-        self._own_variance = lesson.own_variance
+        self._own_variance, self.refit_gain_ = lesson.own_variance, -np.inf
 
     def _lesson(self, rows: UserRows) -> Lesson:
         """What these people, or as many of them as can be afforded, teach about people."""
@@ -429,11 +487,8 @@ class PrefKin(PreferenceModel):
     def own_theta_(self) -> FloatArray:  # type: ignore[override]
         """Each user's preference from their own rows alone, shrunk as people's overall variance asks for."""
         check_is_fitted(self)
-        rows, metric = self._users, self._fitted.metric
-        measured = replace(rows, rows=rows.rows._replace(Z=metric.rows(rows.rows.Z)))
         with threads(self.n_jobs):
-            own = estimate_users(measured, ridge=1.0 / max(self._own_variance, LIMITS.least_variance))
-        return metric.preferences(own)
+            return self._estimated(self._users, self._fitted.metric)
 
     def _warn_of_miscalibration(self) -> None:
         """Where benchmarks/coverage.py found norms underestimated: too few rows, or answers that are nearly certain."""
@@ -634,6 +689,14 @@ class PrefKin(PreferenceModel):
             return ActiveSession.of_newcomer(person, candidates, **settings)
         return ActiveSession.from_belief(self.belief(user), candidates, **settings)
 
+    def _as_crowd(self, Z: FloatArray) -> tuple[PlanCrowd, FloatArray]:
+        if len(self._users) * self._fitted.metric.dim**2 > LIMITS.most_numbers:
+            raise InvalidParameter(
+                f"{len(self._users)} people with {self._users.dim} features are too many to plan for at once: it takes "
+                "a matrix each; use a model of fewer people or features"
+            )
+        return everybody_at_once(self._fitted), self._fitted.metric.rows(Z)
+
     @cached_property
     def _population(self) -> Population:
         """Made once for all newcomers."""
@@ -700,6 +763,8 @@ class PrefKin(PreferenceModel):
             "heat": self._fitted.temperature,
             "wide": None if wide is None else [*wide.prior[1:4], wide.evidence],
             **self._named_features(),
+            "own_variance": self._own_variance,
+            "refit_gain": self.refit_gain_ if np.isfinite(self.refit_gain_) else None,
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
         }
         arrays = {
@@ -749,6 +814,10 @@ class PrefKin(PreferenceModel):
         model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
         kept = {name: about["evidence"][name] for name in ("by degrees", "groups")}
         model.evidence_ = {name: -np.inf if value is None else float(value) for name, value in kept.items()}
+        gain = about.get("refit_gain")
+        model.refit_gain_ = -np.inf if gain is None else float(gain)
+        spread = prior.alone + float((mixture.prior.m0**2).mean())  # about that; not said in older files
+        model._own_variance = float(about.get("own_variance", spread))
         model.n_features_in_ = users.dim
         model._restore_features(about)
         return model

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
@@ -433,11 +434,19 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
 
 
 @in_one_order
-def place(known: Mixture, data: Signed, rounds: int = 8, contenders: int | None = None) -> Mixture:
-    """New users among known groups: those groups, and everybody in them, stay as they are."""
+def place(
+    known: Mixture, data: Signed, rounds: int = 8, contenders: int | None = None, who: IntArray | None = None
+) -> Mixture:
+    """New users among known groups: those groups, and everybody in them, stay as they are.
+
+    `who` says where in `known` each one stands whose answers are already in the groups (−1: nowhere): these answers are
+    taken out first. Evidence is that of everybody's answers, each placed for themselves.
+    """
     sizes, prior = known.sizes, known.prior
     contenders = affordable(data).contenders if contenders is None else contenders
-    nowhere = np.zeros((len(data), len(sizes)))
+    weight = np.log(sizes.sum() + (0.0 if known.by_degrees else np.exp(prior.lonely)))
+    without = None if who is None else _Without.of(known, who)
+    nowhere, centres = np.zeros((len(data), len(sizes))), known.centres if without is None else without.beside(known)
     sites = Sites.start(data.weights, (prior.alone + float(np.mean(prior.m0**2))) * data.sizes)
     for turn in range(rounds):
         users = expand(data, sites)
@@ -445,11 +454,63 @@ def place(known: Mixture, data: Signed, rounds: int = 8, contenders: int | None 
         alone = (
             np.full(len(users), -np.inf) if known.by_degrees else users.evidences(prior.m0, prior.alone) + prior.lonely
         )
-        share = _chances(_fits(terms, nowhere, known.centres, sizes, prior, alone, contenders), alone)
-        found = solved(users, sites, share, prior, terms=terms, centres=known.centres)
+        fits = _fits(terms, nowhere, known.centres, sizes, prior, alone, contenders)
+        if without is not None:
+            fits[without.user, without.group] = without.fits(terms, sizes, prior)
+        share = np.ones(fits.shape) if known.by_degrees else _chances(fits, alone)
+        seats = share if without is None else without.seats(share)
+        evidence = float((logsumexp(np.column_stack([fits, alone]), axis=1) - weight).sum())
+        found = solved(users, sites, seats, prior, evidence, terms=terms, centres=centres)
         if turn < rounds - 1:
             sites = found.refined(data)
-    return found
+    return replace(found, share=share)
+
+
+class _Without(NamedTuple):
+    """Groups as they would be without somebody who is in them: pairs of a user and a group."""
+
+    user: IntArray  # (n,) among those who are placed
+    group: IntArray  # (n,)
+    part: FloatArray  # (n,) with how much of their old answers they are in it
+    left: Centres  # (n,) what the others say
+
+    @classmethod
+    def of(cls, known: Mixture, who: IntArray) -> _Without:
+        """Of those who stand somewhere in `known`."""
+        there = np.flatnonzero(who >= 0)
+        at, group = np.nonzero(known.share[who[there]] > MEMBER)
+        part = known.share[who[there[at]], group]
+        own, sums = known.terms_of(who[there]), known.centres.sums
+        A = sums.A[group] - part[:, None, None].astype(sums.A.dtype) * own.A[at]
+        left = Terms(A, sums.a[group] - part[:, None] * own.a[at], np.zeros(len(at)))
+        return cls(there[at], group, part, Centres.of(left, known.prior))
+
+    def beside(self, known: Mixture) -> Centres:
+        """The known centres, then one for each pair."""
+        both, left = known.centres, self.left
+        sums = Terms(*(np.concatenate(p) for p in zip(_arrays(both.sums), _arrays(left.sums), strict=True)))
+        return Centres(sums, np.concatenate([both.mean, left.mean]), np.concatenate([both.doubt, left.doubt]))
+
+    def fits(self, own: Terms, sizes: FloatArray, prior: Prior) -> FloatArray:
+        """As `_fits`, of the pairs."""
+        mine = own[self.user]
+        joined = replace(self.left.sums + mine, level=mine.level)
+        gain = set_evidence(joined, prior.m0, prior.between) - set_evidence(self.left.sums, prior.m0, prior.between)
+        others = sizes[self.group] - self.part
+        return gain + np.log(others, out=np.full(len(others), -np.inf), where=others > FEW)
+
+    def seats(self, share: FloatArray) -> FloatArray:
+        """Memberships with a column for each pair beside those of the groups, whose place it takes."""
+        n, K = share.shape
+        wide = np.zeros((n, K + len(self.user)))
+        wide[:, :K] = share
+        wide[self.user, self.group] = 0.0
+        wide[self.user, K + np.arange(len(self.user))] = share[self.user, self.group]
+        return wide
+
+
+def _arrays(terms: Terms) -> tuple[FloatArray, FloatArray, FloatArray]:
+    return terms.A, terms.a, terms.level
 
 
 def merged_sets(users: Terms, prior: Prior) -> FloatArray:
