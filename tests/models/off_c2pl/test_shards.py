@@ -44,7 +44,7 @@ REGULAR = prefkin.ItemRegularity(lambda_a=2.0, sigma=0.1, set_size=2)
         {"gamma": "over", "kappa": 0.25},
         {"gamma": 40.0, "coverage": REGULAR},
         {"gamma": 3.0, "radius": "calibrated"},
-        {"gamma": "auto", "ridge": "auto", "radius": "calibrated"},
+        {"gamma": "auto", "kappa": 0.25},
     ],
 )
 def test_the_same_as_in_memory(frame, data, parameters):
