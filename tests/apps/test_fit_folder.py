@@ -48,7 +48,7 @@ def test_a_folder_is_fitted_and_loaded(votes, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--gamma", "1"], "without --gamma"),
+        (["--gamma", "1", "--memory", "1GB"], "without --gamma"),
         (["--memory", "much"], "takes a size such as 4GB"),
         (["--workers", "2", "--scheduler", "tcp://x:1"], "give one of them"),
     ],

@@ -137,6 +137,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     @overload
     def neighbours(self, user: Hashable, weights: Literal[True]) -> tuple[LabelArray, FloatArray]: ...
 
+    @about_users("user")
     def neighbours(self, user: Hashable, weights: bool = False) -> LabelArray | tuple[LabelArray, FloatArray]:
         """Labels of the users whose data shape `user`'s estimate, itself included.
 
@@ -148,6 +149,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         counts = self._users.counts[members]
         return self.users_[members], counts / max(float(counts.sum()), 1e-300)
 
+    @about_users("user")
     @on_its_threads
     def closest(self, user: Hashable, n: int = 10) -> Closest:
         """The `n` people whose preferences are most like those of `user`, and how sure that is; `print` shows them.
@@ -221,6 +223,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
         return information_matrix(rows, ridge=ridge, kappa=kappa)
 
+    @about_users("user")
     @on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """θ_u and, as its covariance, the inverse of `information(user)`: what policies and questions are made from."""
@@ -284,6 +287,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def summary(self) -> Summary:
         """How alike these people are; `print` says it in words."""
         check_is_fitted(self)
+        if self._crowd is not None:
+            raise InvalidParameter("with users in shards neighbourhoods are computed when asked for: neighbours(user)")
         counts, n = self._users.counts, len(self._users)
         sizes, from_own = np.empty(n, dtype=np.intp), np.empty(n)
         distinct = list[int]()
@@ -385,6 +390,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         beta = pessimism * self.width(user)
         return safest_policy(candidates, self.belief(user), beta=beta, reference=w, scope=scope)
 
+    @about_users("user")
     def session(
         self,
         user: Hashable,
@@ -627,9 +633,9 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         _check_feature_names(self, Z, reset=False)
         answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
         new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
-        if new.dim != self._users.dim:
+        if new.dim != self.n_features_in_:
             raise InvalidParameter(
-                f"the new user has {new.dim} features, the model has {self._users.dim}; describe both in the same way"
+                f"the new user has {new.dim} features, the model has {self.n_features_in_}; describe both alike"
             )
         return new
 

@@ -16,14 +16,15 @@ from sklearn.utils.validation import check_is_fitted
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.folds import only, probe_users
 from prefkin.data.rows import Rows, UserRows
+from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
-from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidParameter, NoEdgeWarning
+from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidComparisons, InvalidParameter, NoEdgeWarning
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import ridge_by_held_out
 from prefkin.inference.information import confidence_width
 from prefkin.inference.many import estimate_users
-from prefkin.models.base import PreferenceModel, on_its_threads
+from prefkin.models.base import PreferenceModel, about_users, on_its_threads
 from prefkin.models.files import write_model_file
 from prefkin.models.off_c2pl.advice import what_an_edge_takes
 from prefkin.models.off_c2pl.graph import Graph
@@ -97,6 +98,7 @@ class OffC2PL(PreferenceModel):
     n_comparisons_: FloatArray
     _scale: Scale | None  # of preferences; None: not asked for
     _keeps_float32 = True
+    _among: int | None = None  # U, where not all users are here
 
     def __init__(
         self,
@@ -126,7 +128,9 @@ class OffC2PL(PreferenceModel):
 
         Parameters
         ----------
-        Z : (n, d) feature differences φ(x, a) − φ(x, a′); or `Comparisons`, and then nothing else
+        Z : (n, d) feature differences φ(x, a) − φ(x, a′); or `Comparisons`, and then nothing else; or what
+            `prefkin.open_comparisons` returns: then everybody's own estimates and radii are kept in shards, and pooled
+            ones are computed for the users who are asked about
         y : (n,) 1 when a was preferred, 0 when a′ was; or words: left and right, first and second, a and b, chosen
             and rejected; or any two labels
         users : (n,) who answered; one user when not given
@@ -134,6 +138,9 @@ class OffC2PL(PreferenceModel):
         positive : which of two other labels means that a was preferred; the larger one unless given
         """
         self._check_parameters()
+        if isinstance(Z, ShardedComparisons):
+            return self._fit_shards(Z, given=(y, users, sample_weight, positive))
+        self._crowd = None
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         with threads(self.n_jobs):
             self._prepare(rows)
@@ -156,6 +163,8 @@ class OffC2PL(PreferenceModel):
         >>> model.update(Z[3:], [0], users=["bo"]).n_comparisons_.tolist()
         [2.0, 2.0]
         """
+        if self._crowd is not None:
+            raise InvalidParameter("people in shards cannot be updated yet: fit the folder again with the new files")
         _, more = self._read_more(Z, y, users, sample_weight)
         rows = more.rows
         with threads(self.n_jobs):
@@ -174,6 +183,27 @@ class OffC2PL(PreferenceModel):
         self._users, self.users_, self.graph_ = rows, rows.labels, graph
         self.n_comparisons_ = rows.counts
         self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
+
+    def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
+        from prefkin.models.off_c2pl.shards import fit_shards
+
+        if any(each is not None for each in given):
+            raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+        for of_the_last_fit in ("_users", "graph_", "users_", "theta_", "own_theta_", "radius_", "gamma_", "_digest"):
+            self.__dict__.pop(of_the_last_fit, None)
+        self.__dict__.pop("n_comparisons_", None)
+        self._crowd = None
+        self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
+        self.classes_, self.positive_ = np.array([0, 1]), 1
+        with threads(self.n_jobs):
+            self._crowd = fit_shards(self, data)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """What is in shards is read when it is asked for, of everybody."""
+        if name in ("users_", "own_theta_", "radius_", "n_comparisons_") and self._crowd is not None:
+            return self._crowd.column(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
 
@@ -242,6 +272,7 @@ class OffC2PL(PreferenceModel):
     def _prior(self) -> tuple[float, float]:
         return self.ridge_, self.kappa
 
+    @about_users("user")
     @on_its_threads
     def width(self, user: Hashable) -> float:
         """β̃_u, from the number of comparisons in the neighbourhood  [paper: beta].
@@ -255,10 +286,11 @@ class OffC2PL(PreferenceModel):
                 self._pooled_rows(user), self.theta_[u], self.information(user), self._scale, level=1.0 - self.delta
             )
         pooled = float(self.n_comparisons_[self.members(u)].sum())
-        return self._width(pooled, self._users.dim, len(self._users))
+        return self._width(pooled, self._users.dim, self._among or len(self._users))
 
     # -- telling why -------------------------------------------------------------------------------------------------
 
+    @about_users("user", "other")
     @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other`'s comparisons are used for `user`, or not."""
@@ -306,6 +338,8 @@ class OffC2PL(PreferenceModel):
         """
         check_is_fitted(self)
         new = self._newcomer(Z, y)
+        if self._crowd is not None:
+            return self._crowd.fold_in(new)
         known, alone = self.graph_, self._locate(new, n_users=len(self._users))
         at = len(known)  # the newcomer's position behind everybody else
         points = Graph(
@@ -403,8 +437,14 @@ class OffC2PL(PreferenceModel):
     # -- on disk -----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
+        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back.
+
+        With users in shards `path` is a folder, and the comparisons stay where they are.
+        """
         check_is_fitted(self)
+        if self._crowd is not None:
+            self._crowd.save(path)
+            return
         about = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params(deep=False).items()

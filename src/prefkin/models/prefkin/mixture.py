@@ -323,7 +323,7 @@ class Mixture:
 
             for_each(one, range(len(self)), label="uncertainty of margins")
             return mean, variance
-        for piece in pieces(len(self), data.dim**2):
+        for piece in pieces(len(self), data.dim**2, IN_CACHE):
             for user, C in zip(range(piece.start, piece.stop), covariances(self, piece), strict=True):
                 own = data.own(user)
                 X = data.X[own]

@@ -26,7 +26,18 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, Terms, expand
 from prefkin.models.prefkin.groups import NOBODY, asked_anew, merged_sets, place
-from prefkin.models.prefkin.mixture import Centres, Crowd, Mixture, Others, Prior, alone_in, nobody, pieces, solved
+from prefkin.models.prefkin.mixture import (
+    IN_CACHE,
+    Centres,
+    Crowd,
+    Mixture,
+    Others,
+    Prior,
+    alone_in,
+    nobody,
+    pieces,
+    solved,
+)
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = ["STEPS", "Loners", "Parts", "State", "Sums", "Told", "finish", "loners_of", "settle", "settle_parts"]
@@ -104,7 +115,7 @@ class Parts(Protocol):
 def _place(data: Signed, state: State | None, told: Told) -> State:  # noqa: ARG001 - as all steps
     known = told.around
     share, sites = np.empty((len(data), known.share.shape[1])), Sites.start(data.weights)
-    for piece in pieces(len(data), data.dim**2, LIMITS.at_once):
+    for piece in pieces(len(data), data.dim**2, 4 * IN_CACHE):
         part = data.between(piece)
         placed, rows = place(known, part, 2, CONTENDERS), slice(data.starts[piece.start], data.starts[piece.stop])
         share[piece] = placed.share
