@@ -43,7 +43,10 @@ def reproduce(
         None, help="Run these methods alone (keys, separated by commas) and put their rows in the place of PAPER's."
     ),
 ) -> None:
-    """Run the experiments of the paper's section 6 and say what holds."""
+    """Run the experiments of the paper's section 6 and say what holds.
+
+    Example: prefkin reproduce exp1 --quick
+    """
     if experiment not in (*EXPERIMENTS, "all"):
         raise InvalidParameter(f"EXPERIMENT must be one of {', '.join(EXPERIMENTS)} or all; got {experiment!r}")
     if data not in DATA:
