@@ -7,6 +7,7 @@
 # make test-long  claims that take many draws, programs that are killed
 # make test-annotate  people answering in a real browser, on SQLite and PostgreSQL, while servers are killed
 # make test-integrations  transformers, TRL, sentence-transformers, Label Studio and Argilla go on with what is exported
+# make docs   the documentation site, in build/docs; warnings are errors
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -14,6 +15,7 @@ RUNS := .venv/.runs
 READY := .venv/.ready
 BROWSER := .venv/.browser
 INTEGRATIONS := .venv/.integrations
+SITE := .venv/.site
 
 TESTS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
@@ -21,7 +23,7 @@ COUNT ?= 10000
 KILLS ?= 20
 SEED ?= 0
 
-.PHONY: demo annotate test quick test-annotate test-long test-integrations fuzz kills lint clean
+.PHONY: demo annotate test quick test-annotate test-long test-integrations docs fuzz kills lint clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
@@ -42,7 +44,10 @@ test-annotate: $(BROWSER)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -m annotate -rs tests/apps/annotate
 
 test-integrations: $(INTEGRATIONS)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest -m integrations -rs tests/integrations tests/test_examples.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest -m integrations -rs tests
+
+docs: $(SITE)
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs build/docs
 
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
@@ -77,5 +82,9 @@ $(INTEGRATIONS): $(READY)
 	$(INSTALL) -e '.[integrations]'
 	@touch $@
 
+$(SITE): $(READY)
+	$(INSTALL) -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build demo docs/_made .pytest_cache .mypy_cache .ruff_cache .hypothesis

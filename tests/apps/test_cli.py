@@ -342,6 +342,12 @@ def test_the_help_lists_every_command_by_its_own_first_line():
         assert command.__doc__.splitlines()[0] == line
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_each_command_has_an_example(name):
+    shown = prefkin_says(name, "--help", cwd=Path.cwd()).stdout
+    assert f"Example: prefkin {name} " in " ".join(shown.split())
+
+
 def test_the_program_can_be_started(folder):
     def say(*args):
         return subprocess.run([sys.executable, "-m", "prefkin", *args], cwd=folder, capture_output=True, text=True)

@@ -112,7 +112,8 @@ def test_pictures_of_a_former_fit_do_not_stay_beside_a_new_one(votes, tmp_path):
     for name in ("model.safetensors", "reliability.png"):
         (tmp_path / "kin" / name).write_bytes(b"former")
     assert prefkin_says("fit", votes, *FIT, cwd=tmp_path).returncode == 0
-    assert sorted(path.name for path in (tmp_path / "kin").iterdir()) == ["model.safetensors", "summary.json"]
+    now = ["groups.csv", "model.safetensors", "summary.json", "users.csv"]
+    assert sorted(path.name for path in (tmp_path / "kin").iterdir()) == now
     (tmp_path / "kin" / "notes.txt").write_text("mine")
     assert prefkin_says("fit", votes, *FIT, cwd=tmp_path).returncode == 0
     assert (tmp_path / "kin" / "notes.txt").read_text() == "mine"

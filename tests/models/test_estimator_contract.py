@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from prefkin import OffC2PL
 from prefkin.errors import InvalidComparisons, PrefkinWarning
+from prefkin.evaluate.metrics import neg_log_loss
 from tests.conftest import draw_answers
 
 
@@ -56,6 +57,11 @@ def test_users_travel_as_metadata_through_a_pipeline_and_cross_validation(rng):
             folds = StratifiedKFold(3, shuffle=True, random_state=0)
             assert np.isfinite(cross_val_score(routed, Z, y, params={"users": users}, cv=folds)).all()
             search = GridSearchCV(routed, {"ridge": [0.1, 10.0]}, cv=folds).fit(Z, y, users=users)
+            losses = cross_val_score(routed, Z, y, params={"users": users}, cv=folds, scoring=neg_log_loss)
+            learnt, asked = next(iter(folds.split(Z, y)))
+            first = OffC2PL(0.0).fit(Z[learnt], y[learnt], users=users[learnt])
+            p = first.predict_proba(Z[asked], users=users[asked])[np.arange(len(asked)), y[asked]]
+            assert losses[0] == pytest.approx(np.log(p).mean())
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
+from sklearn.metrics import log_loss
+from sklearn.utils.metadata_routing import MetadataRequest
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
@@ -17,8 +19,10 @@ from prefkin.models.base import PreferenceModel
 __all__ = [
     "HeldOut",
     "Reliability",
+    "UserLogLoss",
     "given_probabilities",
     "held_out",
+    "neg_log_loss",
     "pair_precision_recall",
     "reliability",
     "suboptimality_gap",
@@ -53,6 +57,44 @@ def held_out(model: PreferenceModel, data: Comparisons) -> HeldOut:
     error = np.sqrt(heard.sum())
     spread = [float(mean.std(ddof=1) / error) if len(mean) > 1 else 0.0 for mean in means]
     return HeldOut(float(means[0].mean()), spread[0], float(means[1].mean()), spread[1])
+
+
+class UserLogLoss:
+    """A scikit-learn scorer, minus the log-loss, that passes `users` on to `predict_proba`; made once: `neg_log_loss`.
+
+    Needs metadata routing, and folds that leave no user out of what is learnt from (shuffled ones, for example).
+
+    >>> import sklearn
+    >>> from sklearn.model_selection import StratifiedKFold, cross_val_score
+    >>> from prefkin import OffC2PL
+    >>> from prefkin.data.synthetic import demo_population
+    >>> data = demo_population(np.random.default_rng(0))[0].data
+    >>> with sklearn.config_context(enable_metadata_routing=True):
+    ...     model = OffC2PL(gamma=0.0).set_fit_request(users=True)
+    ...     folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    ...     scores = cross_val_score(
+    ...         model, data.Z, data.y, params={"users": data.users}, scoring=neg_log_loss, cv=folds
+    ...     )
+    >>> bool((scores < -0.3).all())
+    True
+    """
+
+    def __call__(self, model: Any, Z: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
+        """Minus the mean −log probability of the answers."""
+        chance = model.predict_proba(Z, users=users)
+        return -float(log_loss(y, chance, labels=model.classes_, sample_weight=sample_weight))
+
+    def __repr__(self) -> str:
+        return "neg_log_loss"
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """What scikit-learn has to hand over."""
+        wanted = MetadataRequest(owner=self)
+        wanted.score.add_request(param="users", alias=True)
+        return wanted
+
+
+neg_log_loss = UserLogLoss()
 
 
 def given_probabilities(model: PreferenceModel, data: Comparisons) -> FloatArray:

@@ -7,10 +7,12 @@ Query rules are those of `prefkin.decide.rules`; a *talker* joins a start, a rul
 
 from __future__ import annotations
 
+import runpy
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,9 @@ from prefkin.models.base import PreferenceModel
 from prefkin.models.off_c2pl.pooling import pool_estimates
 from prefkin.reproduce.worlds.world import World
 
-__all__ = ["METHODS", "Estimate", "Method", "Study", "Truth", "estimator", "grouping", "method", "seed_of"]
+__all__ = [
+    *("METHODS", "Estimate", "Method", "Study", "Truth", "estimator", "grouping", "method", "read_methods", "seed_of")
+]
 
 Neighbourhoods = list[IntArray]
 
@@ -150,6 +154,30 @@ def _register(key: str, label: str, origin: str, kind: str, told: bool) -> Calla
         return run
 
     return keep
+
+
+def read_methods(path: Path) -> list[Method]:
+    """The methods that a Python file of the user's registers; it is run, as every process of an experiment does."""
+    import prefkin.reproduce.methods  # noqa: F401 - so that keys which are taken are known
+
+    before = dict(METHODS)
+    try:
+        runpy.run_path(str(path))
+    except Exception as error:
+        METHODS.clear()
+        METHODS.update(before)
+        reason = next(iter(str(error).splitlines()), "")
+        raise InvalidParameter(f"{path}: cannot be run ({type(error).__name__}: {reason:.120}); mend it") from None
+    taken = sorted(key for key, known in before.items() if METHODS[key] is not known)
+    new = [found for key, found in METHODS.items() if key not in before]
+    if taken or not new:
+        METHODS.clear()
+        METHODS.update(before)
+    if taken:
+        raise InvalidParameter(f"{path}: there is a method {taken[0]!r} already; give another key")
+    if not new:
+        raise InvalidParameter(f"{path}: no method in it; decorate a function with @grouping or @estimator")
+    return new
 
 
 def method(key: str) -> Method:

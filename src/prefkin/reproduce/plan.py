@@ -37,6 +37,7 @@ class Plan:
     settings: tuple[tuple[str, Any], ...]
     first_run: int = 0  # runs are numbered from here; their seeds come from the number
     only_in: tuple[tuple[str, int], ...] = ()  # (method, n): methods so slow that they take part in the first n runs
+    own: bool = False  # not one of the paper's experiments as it stands: its claims are not checked
 
     @property
     def name(self) -> str:
@@ -63,18 +64,29 @@ class Plan:
 
 
 def read_plan(
-    experiment: str, data: str, size: str = "full", *, runs: int | None = None, folder: Path = FOLDER
+    experiment: str, data: str, size: str = "full", *, runs: int | None = None, path: Path | None = None
 ) -> Plan:
-    """The plan in `folder`/experiment_data.toml; the part named by `size` overrides the rest.
+    """The plan of an experiment on some data, or the one in the file `path`; what `size` names overrides the rest.
 
     >>> read_plan("exp1", "synthetic").runs
     20
     """
-    path = folder / f"{experiment}_{data}.toml"
-    if not path.exists():
-        known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+    file = FOLDER / f"{experiment}_{data}.toml" if path is None else path
+    if path is None and not file.exists():
+        known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
         raise InvalidParameter(f"no plan for {experiment} on {data}; there are {known}")
-    given = tomllib.loads(path.read_text())
+    try:
+        given = tomllib.loads(file.read_text(encoding="utf-8"))
+        return _plan(experiment, data, size, runs, given, own=path is not None)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidParameter(f"{file}: not a TOML file: {error}") from None
+    except KeyError as error:
+        raise InvalidParameter(f"{file}: the plan lacks {error}; copy one of those in {FOLDER} and change it") from None
+    except (TypeError, AttributeError, ValueError) as error:
+        raise InvalidParameter(f"{file}: not a plan ({error}); copy one of those in {FOLDER} and change it") from None
+
+
+def _plan(experiment: str, data: str, size: str, runs: int | None, given: dict[str, Any], *, own: bool) -> Plan:
     small = given.get(size, {})
     cells = {**given["cells"], **small.get("cells", {})}
     settings = {**given["settings"], **small.get("settings", {})}
@@ -93,4 +105,5 @@ def read_plan(
         tuple(sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in settings.items())),
         int(small.get("first_run", given.get("first_run", 0))),
         tuple(small.get("only_in", given.get("only_in", {})).items()),
+        own,
     )

@@ -160,7 +160,7 @@ def claims_table(plan: Plan, rows: pl.DataFrame) -> Table:
     lines = [
         line
         for claim in CLAIMS
-        if claim.experiment == plan.experiment and plan.data in claim.data
+        if claim.experiment == plan.experiment and plan.data in claim.data and not plan.own
         for line in claim.check(rows, plan.data)
     ]
     return Table(["paper says", "we measured", "verdict"], [[x.says, x.measured, x.verdict] for x in lines])

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from prefkin.errors import ExperimentError
+from prefkin.reproduce.contracts import read_methods
 from prefkin.reproduce.store import Store
 from prefkin.reproduce.trial import Trial, run_trial
 
@@ -21,8 +23,18 @@ __all__ = ["run_all"]
 Tell = Callable[[float, float, int], None]  # work done, work in all, trials finished
 
 
-def run_all(trials: list[Trial], store: Store, *, processes: int = 1, tell: Tell = lambda *_: None) -> int:
-    """Run what is not in the store yet; how many were run. Each finished trial is stored at once."""
+def run_all(
+    trials: list[Trial],
+    store: Store,
+    *,
+    processes: int = 1,
+    tell: Tell = lambda *_: None,
+    methods: Path | None = None,
+) -> int:
+    """Run what is not in the store yet; how many were run. Each finished trial is stored at once.
+
+    `methods` is a file of further methods, which other processes have to read as this one did.
+    """
     known = store.finished()
     todo = list({trial.key: trial for trial in trials if trial.key not in known}.values())
     total = sum(trial.weight for trial in todo)
@@ -40,7 +52,8 @@ def run_all(trials: list[Trial], store: Store, *, processes: int = 1, tell: Tell
             keep(trial, run_trial(trial))
         return len(todo)
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(todo)), mp_context=spawn, initializer=_quietly) as pool:
+    workers = min(processes, len(todo))
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_ready, initargs=(methods,)) as pool:
         with _interrupts_wait():  # processes that start are not to be interrupted in the middle of their imports
             futures = {pool.submit(run_trial, trial): trial for trial in todo}
         try:
@@ -68,6 +81,12 @@ def _interrupts_wait() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
+def _ready(methods: Path | None) -> None:
+    _quietly()
+    if methods is not None:
+        read_methods(methods)
 
 
 def _quietly() -> None:

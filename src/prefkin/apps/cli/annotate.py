@@ -51,7 +51,10 @@ def annotate(
     learn_every: int = typer.Option(50, help="Learn groups and prior again after so many answers.", min=1),
     url: str | None = typer.Option(None, help="Where people reach it, if not at HOST:PORT (behind a proxy)."),
 ) -> None:
-    """A page on which people compare pairs, each next one chosen by the model."""
+    """A page on which people compare pairs, each next one chosen by the model.
+
+    Example: prefkin annotate kin --items stories.csv --open
+    """
     try:
         from prefkin.apps.annotate import server
         from prefkin.apps.annotate.demo import GUIDELINES, TITLE, TOLERANCE

@@ -21,6 +21,8 @@ def answers(
     """What people answered, as comparisons that fit reads.
 
     People may go on answering meanwhile.
+
+    Example: prefkin answers kin/answers.db --out votes.csv
     """
     try:
         from prefkin.apps.annotate.export import FORMS, comparisons

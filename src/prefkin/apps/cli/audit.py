@@ -27,7 +27,10 @@ def audit(
     names: str | None = typer.Option(None, help="Names for features that have none in the file, separated by commas."),
     as_json: bool = typer.Option(False, "--json", help="Print findings as JSON."),
 ) -> None:
-    """What is wrong or thin in the data, before any fit."""
+    """What is wrong or thin in the data, before any fit.
+
+    Example: prefkin audit votes.csv --map user=worker
+    """
     data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
     with working(), about(file):
         findings = audit_data(data)

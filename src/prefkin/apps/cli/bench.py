@@ -17,7 +17,10 @@ def bench(
     out_dir: Path = typer.Option(Path("bench"), "--out", help="Folder for the table."),
     quick: bool = typer.Option(False, "--quick", help="Small sizes, about a minute."),
 ) -> None:
-    """How fast each public call is, against what one would write instead, in one run."""
+    """How fast each public call is, against what one would write instead, in one run.
+
+    Example: prefkin bench --out bench
+    """
     chosen = list(stages or STAGES)
     if unknown := [stage for stage in chosen if stage not in STAGES]:
         raise InvalidParameter(f"unknown stage {unknown[0]!r}; give some of {', '.join(STAGES)}")

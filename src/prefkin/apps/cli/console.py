@@ -170,13 +170,18 @@ def check_place(option: str, path: Path) -> None:
 
 def check_file(option: str, path: Path, sources: Iterable[Path], suffixes: Sequence[str] = WRITABLE) -> None:
     """Can this file be written, in one of these formats? It must not take the place of what it is made from."""
-    if path.suffix.lower() not in suffixes:
-        known = " or ".join(filter(None, [", ".join(suffixes[:-1]), suffixes[-1]]))
-        raise InvalidParameter(f"{option} {path}: give a name that ends in {known}")
     for source in sources:
         if path.exists() and source.exists() and path.samefile(source):
             raise InvalidParameter(f"{option} {path}: this is what is read; give another file")
+    if file_format(path) not in suffixes:
+        known = " or ".join(filter(None, [", ".join(suffixes[:-1]), suffixes[-1]]))
+        raise InvalidParameter(f"{option} {path}: give a name that ends in {known}")
     check_place(option, path.absolute().parent)
+
+
+def file_format(path: Path) -> str:
+    """The end of the file's name; what is no file (a pipe, a device) gets CSV."""
+    return ".csv" if path.exists() and not path.is_file() else path.suffix.lower()
 
 
 def write_folder(folder: Path, contents: dict[str, bytes], ours: Collection[str] = ()) -> None:

@@ -47,7 +47,10 @@ def demo(
     out_dir: Path = typer.Option(Path("demo"), "--out", help="Folder for the pictures."),
     seed: int = typer.Option(0, help="Another seed, another population.", min=0),
 ) -> None:
-    """The main job on built-in data, in seconds, with pictures."""
+    """The main job on built-in data, in seconds, with pictures.
+
+    Example: prefkin demo --out demo
+    """
     check_folder(out_dir)
     people, stories = demo_population(np.random.default_rng(seed))
     _title("1. Many people, few answers each")

@@ -12,6 +12,7 @@ from prefkin.apps.cli.console import (
     check_file,
     column_map,
     err,
+    file_format,
     known_as,
     listed,
     out,
@@ -53,7 +54,7 @@ def predict(
     model = load(folder)
     with without_panics(pairs):
         asked = read_pairs(pairs, column_map(mapping), features=listed(features), items=items)
-        own = untouched(asked.columns, pairs, out_file.suffix.lower())
+        own = untouched(asked.columns, pairs, file_format(out_file))
     if PROBABILITY in own:
         raise InvalidTable(f"{pairs}: there is a column {PROBABILITY} already; rename it")
     refuse_other_features(model, pairs, asked.Z.shape[1], asked.feature_names)
@@ -62,7 +63,7 @@ def predict(
     every = {name: _values(values) for name, values in own.items()}
     written = {name: values for name, values in every.items() if len(values) == len(chance)}  # NPZ may hold others
     written[PROBABILITY] = chance.tolist()
-    write_file(out_file, as_file(written, out_file.suffix.lower()))
+    write_file(out_file, as_file(written, file_format(out_file)))
     out.print(f"{counted(len(chance), 'pair')}: {PROBABILITY} from {chance.min():.2f} to {chance.max():.2f}")
     out.print(f"written to {out_file}")
 

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import typer
 
-from prefkin.apps.cli.console import check_file, find_user, out, refuse_other_features, table, working, write_file
+from prefkin.apps.cli.console import (
+    check_file,
+    file_format,
+    find_user,
+    out,
+    refuse_other_features,
+    table,
+    working,
+    write_file,
+)
 from prefkin.apps.cli.shown import Shown, read_shown
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
@@ -71,7 +80,7 @@ def rank(
         tell("people", len(who), len(who))
     if out_file is not None:
         columns = _columns(found, shown, None if user is not None else top)
-        write_file(out_file, as_file(columns if user is None else _but_user(columns), out_file.suffix.lower()))
+        write_file(out_file, as_file(columns if user is None else _but_user(columns), file_format(out_file)))
     if user is None:
         out.print(f"ranked for {counted(len(who), 'user')} in {counted(len(cands), 'context')}: written to {out_file}")
         return

@@ -15,6 +15,7 @@ from prefkin.apps.cli import interrupts
 from prefkin.apps.cli.console import check_folder, err, out
 from prefkin.data.storage import write_atomically
 from prefkin.errors import InvalidParameter
+from prefkin.reproduce.contracts import method, read_methods
 from prefkin.reproduce.figures import panels
 from prefkin.reproduce.plan import DATA, EXPERIMENTS, Plan, read_plan
 from prefkin.reproduce.report import as_html, as_markdown, claims_table, pages_of, paper_deviations, paper_readme
@@ -39,11 +40,18 @@ def reproduce(
     ),
     out_dir: Path = typer.Option(Path("reproduction"), "--out", help="Folder for rows, figures and reports."),
     paper: Path | None = typer.Option(None, help="Also keep the rows in PAPER/rows and rewrite PAPER/README.md."),
+    methods: Path | None = typer.Option(None, help="A Python file with further methods; it is run."),
+    plan_file: Path | None = typer.Option(None, "--plan", help="A plan of your own (TOML) for EXPERIMENT on --data."),
     only: str | None = typer.Option(
         None, help="Run these methods alone (keys, separated by commas) and put their rows in the place of PAPER's."
     ),
 ) -> None:
-    """Run the experiments of the paper's section 6 and say what holds."""
+    """Run the experiments of the paper's section 6 and say what holds.
+
+    Methods of --methods take part beside the others; with --plan those take part that it names.
+
+    Example: prefkin reproduce exp1 --quick
+    """
     if experiment not in (*EXPERIMENTS, "all"):
         raise InvalidParameter(f"EXPERIMENT must be one of {', '.join(EXPERIMENTS)} or all; got {experiment!r}")
     if data not in DATA:
@@ -51,13 +59,27 @@ def reproduce(
     check_folder(out_dir)
     chosen = EXPERIMENTS if experiment == "all" else (experiment,)
     size = "quick" if quick else "paper" if data == "tldr" and _enough_for_the_paper() else "full"
-    plans = [read_plan(one, data, size, runs=runs) for one in chosen]
+    if plan_file is not None and experiment == "all":
+        raise InvalidParameter("--plan is for one experiment; say which: exp1, exp2, exp3 or exp4")
+    for option, file in (("--methods", methods), ("--plan", plan_file)):
+        if file is not None and not file.is_file():
+            raise InvalidParameter(f"{option} {file}: no such file")
+        if file is not None and paper is not None:
+            raise InvalidParameter(f"{option} is not for rows that are kept in --paper; leave one of them out")
+    plans = [read_plan(one, data, size, runs=runs, path=plan_file) for one in chosen]
+    if methods is not None:
+        new = tuple(found.key for found in read_methods(methods))
+        if plan_file is None:  # conversations take other methods
+            plans = [replace(plan, methods=plan.methods + new) if plan.kind == "offline" else plan for plan in plans]
+    for plan in plans:
+        for key in plan.methods if plan.kind == "offline" else ():
+            method(key)
     blocks = []
     if only is not None and paper is None:
         raise InvalidParameter("--only replaces rows that are kept; say where with --paper PAPER")
     for plan in plans:
         if only is None or paper is None:
-            rows = _finish(plan, out_dir, processes)
+            rows = _finish(plan, out_dir, processes, methods)
         else:
             part = replace(plan, methods=_some_methods(plan, only))
             rows = replaced(
@@ -94,7 +116,7 @@ def _enough_for_the_paper() -> bool:
     return int(np.sum(count > MANY_LABELS)) >= 20
 
 
-def _finish(plan: Plan, folder: Path, processes: int) -> Any:
+def _finish(plan: Plan, folder: Path, processes: int, methods: Path | None = None) -> Any:
     """Run what is missing, with a bar and the time left."""
     store, trials = Store(folder / f"{plan.name}.trials.jsonl"), plan.trials()
     before = len({t.key for t in trials} & set(store.finished()))
@@ -108,7 +130,7 @@ def _finish(plan: Plan, folder: Path, processes: int) -> Any:
             progress.update(task, completed=done, total=max(total, 1.0))
             interrupts.keep(f"{before + finished} of {len(trials)} trials are kept, and the same command goes on")
 
-        run_all(trials, store, processes=processes, tell=tell)
+        run_all(trials, store, processes=processes, tell=tell, methods=methods)
     return as_frame(trials, store.finished())
 
 

@@ -97,7 +97,7 @@ class PrefKin(PreferenceModel):
     users_ : (U,) labels
     theta_ : (U, d) posterior mean of each user's preference
     own_theta_ : (U, d) from each user's own rows, with the same overall shrinkage
-    radius_ : (U,) radius of the ball around theta_ that holds the preference with probability `level`
+    radius_ : (U,) radius of the ball around `theta_` that holds the preference with probability `level`
     structure_ : "groups", "by degrees", "one group" or "unrelated"
     membership_ : (U, K + 1) probability of each group and, last, of standing alone
     habit_ : (U,) log odds by which each takes the first side whatever is on it, where both sides are known
