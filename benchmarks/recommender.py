@@ -24,6 +24,7 @@ NDCG@10 of the ranked half, with rating + 10 as gain; log-loss of all its pairs 
 
 import argparse
 import os
+import time
 import warnings
 from pathlib import Path
 
@@ -61,9 +62,9 @@ def judged_pairs(ratings, jokes, margin):
     return one[clear], other[clear], difference[clear] > 0
 
 
-def talk(model, features, asked, ratings, rule, rng):
+def talk(model, features, asked, ratings, rule, seed):
     """One newcomer: the answers, and at each stop mean and standard deviation of worth as functions of features."""
-    session = model.session(None, Candidates([features[asked]]), label="newcomer", rule=rule, rng=rng)
+    session = model.session(None, Candidates([features[asked]]), label="newcomer", rule=rule, random_state=seed)
     answers, beliefs = [], []
     for n in range(STOPS[-1] + 1):
         if n in STOPS:
@@ -157,7 +158,9 @@ def run(ratings, seed, n_people):
     data = Comparisons.from_ratings(who, what, train[who, what], random_state=seed)
     spread = train - np.nanmean(train, axis=1, keepdims=True)
     margin = 0.5 * float(np.sqrt(np.nanmean(spread**2)))
+    begin = time.perf_counter()
     model = PrefKin().fit(data)
+    print(f"fitted {len(data):,} comparisons in {time.perf_counter() - begin:.0f} s: {model.structure_}", flush=True)
     items = Candidates.from_items(data)
     features = items.features[np.argsort(items.actions)]
     shuffled = rng.permutation(ratings.shape[1])
@@ -174,7 +177,7 @@ def run(ratings, seed, n_people):
         for name, rule in (("prefkin", "information"), ("random", "random")):
             if u in tuning and name == "random":
                 continue
-            answers, beliefs = talk(model, features, asked, person, rule, np.random.default_rng([seed, int(u)]))
+            answers, beliefs = talk(model, features, asked, person, rule, 1000 * seed + int(u))
             if name == "prefkin":
                 said[u] = answers
             if u in tuning:
@@ -214,13 +217,22 @@ def main():
         + "".join(f"{f'NDCG@10 after {n}':>20}" for n in STOPS)
         + "".join(f"{f'log-loss {n}':>20}" for n in STOPS)
     )
-    for name in dict.fromkeys(row[0] for row in rows):
-        cells = []
-        for column in (2, 3):
-            for stop in STOPS:
-                values = np.array([row[column] for row in rows if row[:2] == (name, stop)])
-                cells.append(f"{values.mean():.4f} ± {values.std(ddof=1) / np.sqrt(len(values)):.4f}")
-        print(f"{name:12}" + "".join(f"{cell:>20}" for cell in cells))
+    names = list(dict.fromkeys(row[0] for row in rows))
+    found = {
+        name: np.array([[row[2:] for row in rows if row[:2] == (name, stop)] for stop in STOPS]) for name in names
+    }  # (stops, newcomers, 2)
+    for name in names:
+        print(f"{name:12}" + shown(found[name]))
+    print("less prefkin, newcomer by newcomer")
+    for name in names[1:]:
+        print(f"{name:12}" + shown(found[name] - found["prefkin"]))
+
+
+def shown(values):
+    """Means and standard errors over newcomers: NDCG of all stops, then log-loss."""
+    mean, error = values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+    cells = [f"{m:.4f} ± {e:.4f}" for m, e in zip(mean.T.ravel(), error.T.ravel(), strict=True)]
+    return "".join(f"{cell:>20}" for cell in cells)
 
 
 if __name__ == "__main__":

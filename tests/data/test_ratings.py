@@ -98,6 +98,8 @@ def test_tables_of_ratings_and_of_choices_are_recognised(tmp_path):
         assert data.users.tolist() == ["a", "a", "b"]
     with pytest.raises(InvalidTable, match=r"in row 1 .* 'p' was taken, which is not among the items shown"):
         read_comparisons(logged.with_columns(taken=pl.Series(["q", "p"])), items=items)
+    with pytest.raises(InvalidTable, match=r"column shown is no list of items in row 0 .*: 5"):
+        read_comparisons(logged.with_columns(shown=pl.Series([5, 6])), items=items)
     with pytest.raises(InvalidTable, match=r"item 'r' of column shown, row 0 .* has no features"):
         read_comparisons(logged, items={"p": [1.0], "q": [0.0]})
 

@@ -398,5 +398,7 @@ def test_a_table_of_items_is_enough_as_candidates():
     assert (cands.sizes.tolist(), cands.contexts.tolist(), cands.actions.tolist()) == ([2], ["all"], ["p", "q"])
     with pytest.warns(FeaturesWarning):
         assert read_candidates(table).feature_names == ("tone", "price")
+    with pytest.raises(InvalidTable, match=r"column item is no name in row 0 .*: \['p'\]"):
+        read_candidates(pl.DataFrame({"item": [["p"]], "phi0": [1.0]}))
     with pytest.raises(InvalidTable, match="'p' stands twice"):
         read_candidates(pl.concat([table, table]), features=["tone"])

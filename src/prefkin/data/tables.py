@@ -287,6 +287,10 @@ def read_candidates(
         contexts, codes = distinct_labels(np.full(len(phi), EVERY_ITEM) if only_items else table.labels("context"))
         seen: set[Hashable] = set()
         for row, pair in enumerate(zip(codes.tolist(), actions.tolist(), strict=True)):
+            if not isinstance(pair[1], Hashable):
+                raise InvalidTable(
+                    f"column {table.names[used[-1]]} is no name in row {row} (counted from 0): {pair[1]!r:.40}"
+                )
             if pair in seen:
                 raise InvalidTable(
                     f"action {pair[1]!r} stands twice in its context (row {row}, counted from 0); drop one"
@@ -607,7 +611,11 @@ def _of_choices(
         zip(table.labels("shown").tolist(), table.labels("taken").tolist(), strict=True)
     ):
         listed = [name.strip() for name in shown.split("|")] if isinstance(shown, str) else shown
-        if is_missing(listed) or taken not in listed:
+        if not isinstance(listed, list | tuple | np.ndarray):
+            raise InvalidTable(
+                f"column {table.names['shown']} is no list of items in row {row} (counted from 0): {shown!r:.40}"
+            )
+        if taken not in list(listed):
             raise InvalidTable(
                 f"in row {row} (counted from 0) {taken!r:.60} was taken, which is not among the items shown; "
                 "show what was taken, or leave such rows out"
