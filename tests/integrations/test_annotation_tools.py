@@ -1,6 +1,7 @@
 """Label Studio's and Argilla's own packages accept what is written, and what they write is read."""
 
 import json
+import uuid
 
 import numpy as np
 import polars as pl
@@ -62,8 +63,15 @@ def test_label_studio_accepts_tasks_and_their_answers_are_fitted(written):
 def test_argilla_takes_records_and_their_answers_are_read(written):
     import argilla as rg
 
-    records = json.loads((written / "argilla.json").read_text())
+    records, answered = json.loads((written / "argilla.json").read_text()), []
     for record in records:
         taken = rg.Record.from_dict(record)
         assert taken.fields["response_1"] == record["fields"]["response_1"]
         assert taken.metadata["asked"] == record["metadata"]["asked"]
+        answer = rg.Response(question_name="preference", value="response_2", user_id=uuid.uuid4())
+        answered.append(rg.Record(**record, responses=[answer]).to_dict())
+    (written / "answered.json").write_text(json.dumps(answered, default=str))
+    items = {row["text"]: row["phi"] for row in pl.read_parquet(written / "items.parquet").iter_rows(named=True)}
+    data = prefkin.read_comparisons(written / "answered.json", {"user": "asked"}, items=items)
+    assert sorted(set(data.users.tolist())) == [f"user {u}" for u in range(6)]
+    assert data.y.tolist() == [0.0] * len(records)

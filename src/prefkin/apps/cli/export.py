@@ -98,7 +98,8 @@ def _reward_head(
     model: Any, folder: Path, path: Path, user: str | None, groups: bool, encoder_folder: Path | None
 ) -> None:
     encoder = _encoder(model, folder, encoder_folder)
-    preferences = _preferences(model, user, groups)
+    with working():
+        preferences = _preferences(model, user, groups)
     write_folder(path, reward_head(preferences, encoder), WRITTEN)
     out.print(f"{counted(len(preferences.names), 'head')} of {model.n_features_in_} features written to {path}")
     if encoder is None:

@@ -14,6 +14,7 @@ from prefkin.errors import InvalidParameter
 __all__ = ["Groups", "Preferences", "everybody", "groups_of", "one_user"]
 
 PAIRS = 200  # by which it is found how doubt draws answers to one half
+NUMBERS_AT_ONCE = 2**22
 SPEAKERS = 20  # of a group
 
 
@@ -34,7 +35,7 @@ class Groups:
 
     names: tuple[str, ...]
     share: FloatArray  # (U, groups)
-    theta: FloatArray  # (groups, d) mean of the members' preferences, by how surely they belong
+    theta: FloatArray  # (groups, d)
 
     def surest(self, model: Any, group: int) -> IntArray:
         """Those who speak for a group: the surest members with the most answers, shape (at most 20,)."""
@@ -64,7 +65,10 @@ def everybody(model: Any) -> Preferences:
 
 
 def groups_of(model: Any) -> Groups:
-    """The groups that were found, largest first; one with everybody where people differ by degrees or want the same.
+    """The groups that were found (`model.groups_`), largest first.
+
+    Where there are none: neighbourhoods of the paper's algorithm, or one group with everybody, whose preference is the
+    mean of its members'.
 
     >>> import numpy as np
     >>> from prefkin import PrefKin
@@ -74,10 +78,13 @@ def groups_of(model: Any) -> Groups:
     >>> found.names, found.theta.shape
     (('group 0', 'group 1', 'group 2'), (3, 6))
     """
+    if found := model.groups_:
+        share = np.column_stack([model.membership_[:, group.label] for group in found])
+        return Groups(tuple(f"group {group.label}" for group in found), share, np.array([g.centre for g in found]))
     owners = sorted((some for some, members in model.neighbourhoods() if len(members) > 1), key=_size, reverse=True)
     if not owners:
         raise InvalidParameter("this model found no groups: everybody stands alone; leave out --groups")
-    share = np.column_stack([_share(model, some) for some in owners])
+    share = np.column_stack([_share(len(model.users_), some) for some in owners])
     theta = share.T @ model.theta_ / share.sum(axis=0)[:, None]
     return Groups(tuple(f"group {k}" for k in range(len(owners))), share, theta)
 
@@ -89,12 +96,14 @@ def _log_odds(model: Any, users: IntArray) -> FloatArray:
     every = model.comparisons().Z
     pairs = every[np.unique(np.linspace(0, len(every) - 1, min(len(every), PAIRS)).astype(int))]
     sign = 1.0 if model.classes_[1] == model.positive_ else -1.0
-    found = np.ones(len(users))
-    for k, u in enumerate(users.tolist()):
-        plain = pairs @ model.theta_[u]
-        said = sign * model.decision_function(pairs, users=np.repeat(model.users_[u : u + 1], len(pairs)))
-        if (scale := float(plain @ plain)) > 0:
-            found[k] = plain @ said / scale
+    found, at_once = np.ones(len(users)), max(NUMBERS_AT_ONCE // pairs.size, 1)
+    for start in range(0, len(users), at_once):
+        some = users[start : start + at_once]
+        shown, owners = np.tile(pairs, (len(some), 1)), np.repeat(model.users_[some], len(pairs))
+        said = sign * model.decision_function(shown, users=owners).reshape(len(some), -1)
+        plain = model.theta_[some] @ pairs.T
+        scale = (plain**2).sum(axis=1)
+        np.divide((plain * said).sum(axis=1), scale, out=found[start : start + at_once], where=scale > 0)
     return found
 
 
@@ -102,11 +111,7 @@ def _size(members: IntArray) -> int:
     return len(members)
 
 
-def _share(model: Any, owners: IntArray) -> FloatArray:
-    """How surely everybody belongs to the group of these users: by its posterior where a model has one, else 0 or 1."""
-    if hasattr(model, "membership_"):
-        group = int(np.argmax(model.membership_[owners[0]]))
-        return np.asarray(model.membership_[:, group])
-    belongs = np.zeros(len(model.users_))
+def _share(n_users: int, owners: IntArray) -> FloatArray:
+    belongs = np.zeros(n_users)
     belongs[owners] = 1.0
     return belongs
