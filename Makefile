@@ -6,12 +6,14 @@
 # make kills  the program killed and interrupted at any moment: KILLS=100 SEED=0
 # make test-long  claims that take many draws, programs that are killed
 # make test-annotate  people answering in a real browser, on SQLite and PostgreSQL, while servers are killed
+# make test-integrations  transformers, TRL, sentence-transformers, Label Studio and Argilla go on with what is exported
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNS := .venv/.runs
 READY := .venv/.ready
 BROWSER := .venv/.browser
+INTEGRATIONS := .venv/.integrations
 
 TESTS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
@@ -19,7 +21,7 @@ COUNT ?= 10000
 KILLS ?= 20
 SEED ?= 0
 
-.PHONY: demo annotate test quick test-annotate test-long fuzz kills lint clean
+.PHONY: demo annotate test quick test-annotate test-long test-integrations fuzz kills lint clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
@@ -31,13 +33,16 @@ test: $(READY) lint
 	$(TESTS)
 
 quick: $(READY)
-	$(TESTS) -m 'not slow and not annotate and not long'
+	$(TESTS) -m 'not slow and not annotate and not long and not integrations'
 
 test-long: $(READY)
 	$(TESTS) -m long tests
 
 test-annotate: $(BROWSER)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -m annotate -rs tests/apps/annotate
+
+test-integrations: $(INTEGRATIONS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest -m integrations -rs tests/integrations tests/test_examples.py
 
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
@@ -65,6 +70,11 @@ $(READY): $(RUNS)
 $(BROWSER): $(READY)
 	$(INSTALL) -e '.[browser]'
 	@command -v npm > /dev/null && npm install --silent --no-save --prefix .venv axe-core@4 || true
+	@touch $@
+
+$(INTEGRATIONS): $(READY)
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) -e '.[integrations]'
 	@touch $@
 
 clean:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from prefkin.data.candidates import Candidates
     from prefkin.data.comparisons import Comparisons
+    from prefkin.data.shards import open_comparisons
     from prefkin.data.tables import read_candidates, read_comparisons
     from prefkin.decide.policy import Policy
     from prefkin.decide.rules.pairs import Question
@@ -50,6 +51,7 @@ __all__ = [
     "Question",
     "__version__",
     "load",
+    "open_comparisons",
     "read_candidates",
     "read_comparisons",
 ]
@@ -67,6 +69,7 @@ _HOME = {
     "PrefkinWarning": "prefkin.errors",
     "Question": "prefkin.decide.rules.pairs",
     "load": "prefkin.models.files",
+    "open_comparisons": "prefkin.data.shards",
     "read_candidates": "prefkin.data.tables",
     "read_comparisons": "prefkin.data.tables",
 }

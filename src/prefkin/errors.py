@@ -9,6 +9,7 @@ __all__ = [
     "ConvergenceError",
     "DependenceWarning",
     "ExperimentError",
+    "FeaturesWarning",
     "InvalidCandidates",
     "InvalidComparisons",
     "InvalidParameter",
@@ -19,6 +20,7 @@ __all__ = [
     "PrefkinWarning",
     "SeparationWarning",
     "SessionError",
+    "ShardError",
     "StoreError",
     "UnknownUser",
 ]
@@ -71,6 +73,10 @@ class SessionError(PrefkinError, ValueError):
     """A question or answer that does not belong to this session."""
 
 
+class ShardError(PrefkinError, RuntimeError):
+    """Shards of data larger than memory that are missing, damaged, out of date or in use."""
+
+
 class StoreError(PrefkinError, RuntimeError):
     """A store of answers that cannot be used, or cannot be reached now."""
 
@@ -93,6 +99,14 @@ class CalibrationWarning(PrefkinWarning):
 
 class DependenceWarning(PrefkinWarning):
     """Rows that were made from rankings or ratings: they were made to count for what they tell."""
+
+
+class FeaturesWarning(PrefkinWarning):
+    """A table that does not say which columns are features: every column of numbers without another use was taken."""
+
+
+class PriorWarning(PrefkinWarning):
+    """New answers that do not look like those of the people from whom a model's prior was learnt."""
 
 
 class SeparationWarning(PrefkinWarning):

@@ -272,8 +272,19 @@ def test_dropped_rows_are_reported(tmp_path):
     assert refused.stderr == (
         "prefkin: v.csv: y must be 0 or 1, but row 1 (counted from 0) is a tie; "
         "the model has no ties: leave them out, for example by Comparisons.from_arrays(..., drop='ties') "
-        "(on the command line: --drop ties)\n"
+        "(on the command line: --drop ties), or hear each as half an answer for each side by ties='half' (--ties half)\n"
     )
+
+
+def test_answers_and_features_are_named_by_options_or_said(tmp_path):
+    (tmp_path / "v.csv").write_text("user,y,tone\na,up,1\na,down,1\nb,tie,2\n")
+    done = prefkin_says("audit", "v.csv", "--yes", "up", "--ties", "half", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("4 comparisons by 2 users, 1 feature")
+    assert done.stderr.startswith("note: features are the columns of numbers without another use: tone;")
+    refused = prefkin_says("audit", "v.csv", "--yes", "sideways", "--ties", "half", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("prefkin: v.csv: answers are 'sideways', 'up' and, in row 1")
 
 
 SIGNALLING = """

@@ -1,6 +1,7 @@
 """Files as they come: damaged, lying or odd ones are one line that says so, and labels stay what they were."""
 
 import contextlib
+import gzip
 import io
 import json
 import struct
@@ -274,3 +275,88 @@ def test_rows_of_words_are_refused_in_one_line():
     with pytest.raises(InvalidComparisons, match="something other than numbers in row 0") as told:
         Comparisons.from_arrays(np.array([["long text " * 9] * 3]), [1], ["a"])
     assert "\n" not in str(told.value)
+
+
+VOTES = [{"user": "007", "y": 1, "z": [0.5, 1.0]}, {"user": "b", "y": 0, "z": [1.0, 0.0]}]
+WIDE = "user,y,z0,z1\n007,1,0.5,1\nb,0,1,0\n"
+
+
+def packed(content, how):
+    if how == ".gz":
+        return gzip.compress(content)
+    return pa.Codec("zstd").compress(content, asbytes=True)
+
+
+@pytest.mark.parametrize("how", [".gz", ".zst"])
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [(".csv", WIDE), (".jsonl", "".join(json.dumps(row) + "\n" for row in VOTES)), (".json", json.dumps(VOTES))],
+)
+def test_compressed_files_are_read(tmp_path, suffix, content, how):
+    path = tmp_path / f"v{suffix}{how}"
+    path.write_bytes(packed(content.encode(), how))
+    data = read_comparisons(path)
+    assert (data.users.tolist(), data.Z.tolist()) == (["007", "b"], [[0.5, 1.0], [1.0, 0.0]])
+
+
+@pytest.mark.parametrize("how", [".gz", ".zst"])
+def test_compressed_files_that_are_cut_or_none_are_refused_in_a_line(tmp_path, how):
+    whole = packed(WIDE.encode() * 50, how)
+    for content in (whole[: len(whole) // 2], b"no such thing", packed(b"", how)):
+        (tmp_path / f"v.csv{how}").write_bytes(content)
+        with pytest.raises(InvalidTable, match=rf"v.csv{how}: ") as told:
+            read_comparisons(tmp_path / f"v.csv{how}")
+        assert "\n" not in str(told.value)
+    (tmp_path / f"v.npz{how}").write_bytes(whole)
+    with pytest.raises(InvalidTable, match="compressed inside; unpack it"):
+        read_comparisons(tmp_path / f"v.npz{how}")
+
+
+def test_folders_of_parquet_files_are_one_table(tmp_path):
+    for shard in range(3):
+        pl.DataFrame(VOTES).write_parquet(tmp_path / f"train-{shard:05}-of-00003.parquet")
+    assert len(read_comparisons(tmp_path)) == 6
+    pl.DataFrame(VOTES).with_columns(more=1).write_parquet(tmp_path / "train-00003-of-00003.parquet")
+    with pytest.raises(InvalidTable, match="train-00003-of-00003.parquet has other columns than train-00000"):
+        read_comparisons(tmp_path)
+    pl.DataFrame(VOTES).write_parquet(tmp_path / "test-00000-of-00001.parquet")
+    with pytest.raises(InvalidTable, match=r"files of several tables \(test, train\)"):
+        read_comparisons(tmp_path)
+
+
+def test_folders_of_saved_datasets_are_read_without_their_library(tmp_path):
+    """As `save_to_disk` writes them: Arrow streams, and a list of them."""
+    names = [f"data-0000{shard}-of-00002.arrow" for shard in range(2)]
+    for name in names:
+        pl.DataFrame(VOTES).write_ipc_stream(tmp_path / name)
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    assert len(read_comparisons(tmp_path)) == 4
+    (tmp_path / names[1]).write_bytes((tmp_path / names[1]).read_bytes()[:100])
+    with pytest.raises(InvalidTable, match=str(tmp_path)):
+        read_comparisons(tmp_path)
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    with pytest.raises(InvalidTable, match=r"holds the splits train, test; give one of them, .*train"):
+        read_comparisons(tmp_path)
+
+
+def test_a_folder_with_nothing_to_read_is_refused(tmp_path):
+    with pytest.raises(InvalidTable, match="a folder without Parquet files and no saved dataset; give a file"):
+        read_comparisons(tmp_path)
+
+
+@pytest.mark.integrations
+def test_datasets_of_hugging_face_are_read_as_objects_and_as_folders(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    whole = datasets.Dataset.from_list(CHAT * 3)
+    heard = []
+    for source in (whole, whole.select([3, 1])):
+        data = read_comparisons(source, embed=lambda texts: heard.extend(texts) or np.eye(len(texts)))
+        assert data.users.tolist() == source["annotator"]
+    whole.save_to_disk(tmp_path / "set", num_shards=2)
+    assert len(read_comparisons(tmp_path / "set", embed=lambda texts: np.eye(len(texts)))) == 12
+    for source, message in (
+        (datasets.DatasetDict(train=whole), "splits train"),
+        (whole.to_iterable_dataset(), "stream"),
+    ):
+        with pytest.raises(InvalidTable, match=message):
+            read_comparisons(source)

@@ -10,7 +10,7 @@ import prefkin
 from prefkin.data.formats import FORMATS
 from prefkin.data.storage import label_from_json, label_to_json, write_atomically
 from prefkin.data.tables import read_candidates, read_comparisons
-from prefkin.errors import InvalidComparisons, InvalidTable, PrefkinError
+from prefkin.errors import FeaturesWarning, InvalidComparisons, InvalidTable, PrefkinError
 
 Z = np.array([[0.5, -1.0], [0.25, 2.0], [1.0, 0.0]])
 wide = pl.DataFrame({"user": ["ann", "bo", "ann"], "y": [1, 0, 1], "z0": Z[:, 0], "z1": Z[:, 1]})
@@ -325,3 +325,78 @@ def test_what_is_offered_for_a_table_of_items_works():
         assert "--map" not in str(told.value)
         renamed = items.rename({items.columns[0]: "item"})
         assert len(read_comparisons(votes, items=renamed)) == 1
+
+
+def arena(winners):
+    rows = {"judge": ["ann", "bo", "ann"], "model_a": ["p", "q", "p"], "model_b": ["q", "r", "r"], "winner": winners}
+    return pl.DataFrame(rows)
+
+
+def test_votes_of_an_arena_are_read():
+    data = read_comparisons(arena(["model_a", "model_b", "p"]), items=items)
+    assert (data.y.tolist(), data.users.tolist()) == ([1, 0, 1], ["ann", "bo", "ann"])
+    assert data.items.tolist() == [["p", "q"], ["q", "r"], ["p", "r"]]
+    chats = [[{"role": "user", "content": "q"}, {"role": "assistant", "content": f"said {i}"}] for i in range(3)]
+    heard = []
+    spoken = arena(["model_a", "model_b", "p"]).with_columns(
+        conversation_a=pl.Series(chats), conversation_b=pl.Series(chats[::-1])
+    )
+    read_comparisons(spoken, embed=lambda texts: heard.extend(texts) or np.eye(len(texts)))
+    assert set(heard) == {f"q\nsaid {i}" for i in range(3)}
+
+
+@pytest.mark.parametrize("tie", ["tie", "tie (bothbad)"])
+def test_ties_of_an_arena_are_a_choice(tie):
+    votes = arena(["model_a", tie, "model_b"])
+    with pytest.raises(
+        InvalidComparisons, match=r"row 1 .* is a tie; .*drop='ties'.*--drop ties.*ties='half'.*--ties half"
+    ):
+        read_comparisons(votes, items=items)
+    assert read_comparisons(votes, items=items, drop="ties").dropped == {"ties": 1}
+    data = read_comparisons(votes, items=items, ties="half")
+    assert data.y.tolist() == [1, 1, 0, 0]
+    assert data.weights.tolist() == [1, 0.5, 0.5, 1]
+    assert data.items.tolist() == [["p", "q"], ["q", "r"], ["q", "r"], ["p", "r"]]
+    with pytest.raises(InvalidComparisons, match="ties may be 'half'"):
+        read_comparisons(votes, items=items, ties="both")
+
+
+def test_half_a_tie_for_each_side_teaches_that_nothing_differs():
+    Z, users = np.array([[1.0], [1.0], [1.0]]), ["a", "a", "a"]
+    kept = prefkin.Comparisons.from_arrays(Z, [1, 0.5, np.nan], users, ties="half", drop="missing", weights=[1, 2, 1])
+    assert (kept.y.tolist(), kept.weights.tolist()) == ([1, 1, 0], [1, 1, 1])
+
+
+def test_answers_in_words_of_their_own_are_named_once():
+    votes = wide.with_columns(y=pl.Series(["up", "down", "UP "]))
+    assert read_comparisons(votes, positive="up").y.tolist() == [1, 0, 1]
+    assert read_comparisons(votes, positive="down").y.tolist() == [0, 1, 0]
+    assert read_comparisons(wide.with_columns(y=pl.Series([2, 1, 2])), positive="1").y.tolist() == [0, 1, 0]
+    named = pl.DataFrame({"worker": ["a", "b"], "left": ["p", "q"], "right": ["q", "r"], "label": ["A", "B"]})
+    assert read_comparisons(named, items=items, positive="A").y.tolist() == [1, 0]
+    with pytest.raises(InvalidComparisons, match="'up', 'down' and, in row 2 .*, 'skip'"):
+        read_comparisons(votes.with_columns(y=pl.Series(["up", "down", "skip"])), positive="up")
+    with pytest.raises(InvalidComparisons, match="no answer is 'yes'"):
+        read_comparisons(votes.with_columns(y=pl.Series(["up", "up", "up"])), positive="yes")
+
+
+def test_every_column_of_numbers_without_another_use_is_a_feature_and_that_is_said():
+    votes = wide.rename({"z0": "tone", "z1": "price"}).with_columns(note=pl.lit("x"), weight=pl.lit(2))
+    with pytest.warns(FeaturesWarning, match=r"without another use: tone,price; .*--features"):
+        data = read_comparisons(votes)
+    same(data)
+    assert data.feature_names == ("tone", "price")
+    sides = pl.DataFrame({"user": ["a"], "y": [1], "first_tone": [1.0], "second_tone": [3.0], "length": [5]})
+    with pytest.warns(FeaturesWarning, match="without another use: tone;"):
+        data = read_comparisons(sides)
+    assert (data.Z.tolist(), data.feature_names) == ([[-2.0]], ("tone",))
+
+
+def test_a_table_of_items_is_enough_as_candidates():
+    table = pl.DataFrame({"item": ["p", "q"], "tone": [1.0, 0.0], "price": [0.0, 2.0]})
+    cands = read_candidates(table, features=["tone", "price"])
+    assert (cands.sizes.tolist(), cands.contexts.tolist(), cands.actions.tolist()) == ([2], ["all"], ["p", "q"])
+    with pytest.warns(FeaturesWarning):
+        assert read_candidates(table).feature_names == ("tone", "price")
+    with pytest.raises(InvalidTable, match="'p' stands twice"):
+        read_candidates(pl.concat([table, table]), features=["tone"])

@@ -2,4 +2,5 @@
 
 cli       the command line, one file per command
 annotate  pages on which people answer, and where their answers are kept
+export    what was learnt, in the forms of other tools
 """

@@ -21,15 +21,21 @@ WORDS = {"tie": 0.5, "true": 1.0, "false": 0.0} | {
 }
 
 
-def answer_array(values: ArrayLike) -> FloatArray:
+def answer_array(values: ArrayLike, positive: Any = None) -> FloatArray:
     """Answers as floats: NaN where missing, 0.5 for ties; what is no answer is refused by row.
+
+    `positive` is the answer that means that the first was preferred, where they are words of the table's own.
 
     >>> answer_array(["left", "Right", "tie", None]).tolist()
     [1.0, 0.0, 0.5, nan]
+    >>> answer_array(["up", "down", "tie"], positive="up").tolist()
+    [1.0, 0.0, 0.5]
     """
     raw = plain_array(values, "y")
     if raw.ndim != 1:
         raise InvalidComparisons(f"y must be one answer per comparison, got an array of shape {raw.shape}")
+    if positive is not None:
+        return _by_the_one(raw.tolist(), positive)
     if raw.dtype.kind in "biuf":
         return raw.astype(np.float64)
     given = raw.tolist()
@@ -38,6 +44,32 @@ def answer_array(values: ArrayLike) -> FloatArray:
         both = " and ".join("/".join(pair) for pair in sorted(used)[:2])
         raise InvalidComparisons(f"y mixes words of different kinds ({both}); use one pair of words, or 1 and 0")
     return np.array([_answer(value, row) for row, value in enumerate(given)], dtype=np.float64)
+
+
+def _by_the_one(given: list[Any], positive: Any) -> FloatArray:
+    """1 where the answer is `positive`, 0 where it is the other one; there may be two, ties and gaps."""
+    yes, other = _word(str(positive)), None
+    answers = np.full(len(given), np.nan)
+    for row, value in enumerate(given):
+        if is_missing(value):
+            continue
+        word = _word(str(value))
+        if word == yes:
+            answers[row] = 1.0
+        elif word == "tie":
+            answers[row] = 0.5
+        elif other in (None, word):
+            other, answers[row] = word, 0.0
+        else:
+            raise InvalidComparisons(
+                f"answers are {positive!r:.40}, {other!r:.40} and, in row {row} (counted from 0), {value!r:.40}; there "
+                "may be one beside the one that means that the first was preferred: leave other rows out"
+            )
+    if not (answers == 1.0).any():
+        raise InvalidComparisons(
+            f"no answer is {positive!r:.40}, which was to mean that the first was preferred; they are {other!r:.40}"
+        )
+    return answers
 
 
 def _answer(value: Any, row: int) -> float:

@@ -96,6 +96,27 @@ class Candidates:
         by_context = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
         return cls([np.unique(sides[rows], axis=0) for rows in by_context], contexts=labels)
 
+    @classmethod
+    def from_items(cls, data: Comparisons) -> Candidates:
+        """Every item that was compared, by its name, as the actions of one context: what could be recommended.
+
+        >>> from prefkin import Comparisons
+        >>> pairs = [("q", "p"), ("r", "q")]
+        >>> data = Comparisons.from_sides([[3.0], [2.0]], [[1.0], [3.0]], [1, 0], ["ann", "bo"], items=pairs)
+        >>> items = Candidates.from_items(data)
+        >>> items.actions.tolist(), items.features.ravel().tolist()
+        (['p', 'q', 'r'], [1.0, 3.0, 2.0])
+        """
+        if data.items is None or data.first is None or data.second is None:
+            raise InvalidCandidates(
+                "these comparisons do not name their items; give both sides and items=[(first, second), ...] "
+                "(Comparisons.from_sides, from_ratings, or columns that name items)"
+            )
+        names, codes = distinct_labels(data.items.T.ravel())
+        row = np.unique(codes, return_index=True)[1]
+        features = np.concatenate([data.first, data.second])[row]
+        return cls([features], contexts=["all"], actions=names, feature_names=data.feature_names)
+
     def __len__(self) -> int:
         return len(self.starts) - 1
 

@@ -75,7 +75,8 @@ def refuse_bad_rows(
             answers == 0.5,
             "y must be 0 or 1, but {row} is a tie",
             "the model has no ties: leave them out, for example by Comparisons.from_arrays(..., drop='ties') "
-            "(on the command line: --drop ties)",
+            "(on the command line: --drop ties), or hear each as half an answer for each side by ties='half' "
+            "(--ties half)",
         ),
         (np.isnan(answers), "y is missing in {row}", drop_missing),
         (

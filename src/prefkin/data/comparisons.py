@@ -7,7 +7,7 @@ Row i of a data set says: user `users[i]` was shown two actions in one context, 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from prefkin.data.checks import (
 )
 from prefkin.data.choices import Pairs, pairs_of_choices, pairs_of_rankings
 from prefkin.data.items import codes_of_features, codes_of_names, item_names
+from prefkin.data.ratings import Ratings, pairs_of_ratings
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons
 
@@ -40,8 +41,8 @@ DROPPABLE = ("ties", "missing")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparisons:
-    """Checked comparisons; build them with `from_arrays`, `from_sides`, `from_rankings`, `from_choices` or
-    `prefkin.read_comparisons`.
+    """Checked comparisons; build them with `from_arrays`, `from_sides`, `from_rankings`, `from_choices`, `from_ratings`
+    or `prefkin.read_comparisons`.
 
     >>> data = Comparisons.from_arrays([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [1, 0, 1], ["ann", "ann", "bo"])
     >>> data
@@ -61,6 +62,7 @@ class Comparisons:
     dropped: Mapping[str, int] = field(default_factory=dict)  # rows left out on request, by reason
     items: LabelArray | None = None  # (n, 2)  names of a and a′, where they have any
     weighted: bool = False  # were the weights given?
+    learnt_features: bool = False  # are the features factors of the ratings themselves?
 
     @classmethod
     def from_arrays(
@@ -74,19 +76,25 @@ class Comparisons:
         items: Any = None,
         feature_names: Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
+        ties: str | None = None,
     ) -> Comparisons:
         """Check and hold feature differences, answers and who gave them.
 
         `items`, two names a row, says what was compared, so that a choice by held-out answers can be made for items
         that were not seen. `drop="ties"` or `drop="missing"` (or both) leaves such rows out and counts them in
-        `dropped`; otherwise they are refused.
+        `dropped`; `ties="half"` keeps ties as half an answer for each side, two rows of half the weight; otherwise they
+        are refused.
 
         >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0.5], ["ann", "bo"], drop="ties").dropped
         {'ties': 1}
+        >>> kept = Comparisons.from_arrays([[1.0], [2.0]], [1, 0.5], ["ann", "bo"], ties="half")
+        >>> kept.y.tolist(), kept.weights.tolist()
+        ([1.0, 1.0, 0.0], [1.0, 0.5, 0.5])
         >>> Comparisons.from_arrays([[1.0], [2.0]], [1, 0], ["ann", "bo"], items=[("p", "q"), ("r", "q")]).items.shape
         (2, 2)
         """
-        return cls._checked(feature_matrix(Z, "Z"), None, None, y, users, weights, contexts, items, feature_names, drop)
+        Z = feature_matrix(Z, "Z")
+        return cls._checked(Z, None, None, y, users, weights, contexts, items, feature_names, drop, ties)
 
     @classmethod
     def from_sides(
@@ -101,6 +109,7 @@ class Comparisons:
         items: Any = None,
         feature_names: Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
+        ties: str | None = None,
     ) -> Comparisons:
         """As `from_arrays`, from the features of both actions; sides with equal features are the same item, unless
         `items` says otherwise.
@@ -117,7 +126,7 @@ class Comparisons:
         with np.errstate(invalid="ignore"):
             difference = one - other
         difference[np.isinf(one) | np.isinf(other)] = np.inf  # also inf − inf: infinite, not missing
-        return cls._checked(difference, one, other, y, users, weights, contexts, items, feature_names, drop)
+        return cls._checked(difference, one, other, y, users, weights, contexts, items, feature_names, drop, ties)
 
     @classmethod
     def from_rankings(
@@ -186,6 +195,68 @@ class Comparisons:
         return cls._of_sets(X, pairs, False, len(np.asarray(chosen)), users, contexts, feature_names)
 
     @classmethod
+    def from_ratings(
+        cls,
+        users: ArrayLike | Sequence[Hashable],
+        items: ArrayLike | Sequence[Hashable],
+        ratings: ArrayLike,
+        features: Mapping[Hashable, ArrayLike] | None = None,
+        *,
+        n_factors: int = 16,
+        margin: float | None = None,
+        pairs_per_user: int = 200,
+        feature_names: Sequence[str] | None = None,
+        random_state: int = 0,
+    ) -> Comparisons:
+        """Ratings, as pairs of which somebody rated one clearly higher.
+
+        Parameters
+        ----------
+        users, items, ratings : who rated what how, a row for each rating
+        features : item → features. Without them, items are described by factors learnt from these ratings: the mean
+            rating and `n_factors` leading directions of a truncated singular value decomposition, which
+            `feature_names` and `learnt_features` of the result say; `Candidates.from_items` has them for every item
+        margin : ratings that differ by less are not compared; by default half their standard deviation within people
+        pairs_per_user : at most so many pairs a person, drawn by `random_state` from those that differ
+
+        All pairs of a person count together as much as a ranking of the same items does (`from_rankings`), about twice
+        the number of ratings, so that nobody counts by its square. Which side is first is left to chance.
+
+        >>> who, what = ["ann", "ann", "ann", "bo", "bo"], ["tea", "milk", "rum", "tea", "rum"]
+        >>> data = Comparisons.from_ratings(who, what, [5, 3, 1, 2, 4], n_factors=1)
+        >>> data
+        Comparisons(4 comparisons by 2 users, 2 features)
+        >>> data.feature_names, data.learnt_features
+        (('mean rating', 'factor 1'), True)
+        """
+        for name, given in (("n_factors", n_factors), ("pairs_per_user", pairs_per_user)):
+            if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
+                raise InvalidComparisons(f"{name} must be a whole number of at least 1; got {given!r:.40}")
+        if margin is not None and not margin >= 0:
+            raise InvalidComparisons(f"margin must be a number of at least 0; got {margin!r:.40}")
+        rated = Ratings.checked(users, items, ratings)
+        pairs = pairs_of_ratings(rated, margin, int(pairs_per_user), np.random.default_rng(random_state))
+        if not len(pairs.y):
+            raise InvalidComparisons(
+                "nobody rated two items clearly differently, so nothing was compared; give a smaller margin"
+            )
+        if features is None:
+            X, feature_names = rated.factors(n_factors)
+        else:
+            X = rated.features(features)
+        one, other = rated.what[pairs.first], rated.what[pairs.second]
+        data = cls.from_sides(
+            X[one],
+            X[other],
+            pairs.y,
+            rated.people[rated.who[pairs.first]],
+            weights=pairs.weights,
+            items=np.column_stack([rated.items[one], rated.items[other]]),
+            feature_names=feature_names,
+        )
+        return replace(data, learnt_features=features is None)
+
+    @classmethod
     def _of_sets(
         cls,
         X: FloatArray,
@@ -232,10 +303,13 @@ class Comparisons:
         items: Any,
         feature_names: Sequence[str] | None,
         drop: str | Sequence[str],
+        ties: str | None,
     ) -> Comparisons:
         wanted = {drop} if isinstance(drop, str) else set(drop)
         if unknown := sorted(wanted - set(DROPPABLE)):
             raise InvalidComparisons(f"drop must be among {', '.join(DROPPABLE)}; got {unknown[0]!r}")
+        if ties not in (None, "half"):
+            raise InvalidComparisons(f"ties may be 'half', or left out with drop='ties'; got ties={ties!r:.40}")
         answers, owners = answer_array(y), label_array(users, "users")
         scale = np.ones(len(Z)) if weights is None else number_array(weights, "weights")
         where = None if contexts is None else label_array(contexts, "contexts")
@@ -263,27 +337,43 @@ class Comparisons:
         if names is not None:
             unnamed = missing_labels(names[:, 0]) | missing_labels(names[:, 1])
             missing |= unnamed
-        ties = answers == 0.5
+        tied = answers == 0.5
         keep = np.ones(len(Z), dtype=bool)
         dropped = {}
-        for reason, rows in (("ties", ties), ("missing", missing & ~ties)):
+        for reason, rows in (("ties", tied), ("missing", missing & ~tied)):
             if reason in wanted:
                 keep &= ~rows
                 dropped[reason] = int(rows.sum())
-        refuse_bad_rows(Z, answers, owners, scale, where, unnamed, keep, largest)
+        halved = tied & keep & (ties == "half")
+        refuse_bad_rows(Z, np.where(halved, 1.0, answers), owners, scale, where, unnamed, keep, largest)
         if not keep.any():
             raise InvalidComparisons(
                 f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
             )
-        if not keep.all():
-            Z, answers, owners, scale = Z[keep], answers[keep], owners[keep], scale[keep]
-            where = None if where is None else where[keep]
-            first, second, names = (None if part is None else part[keep] for part in (first, second, names))
+        if not keep.all() or halved.any():
+            rows = np.repeat(np.arange(len(Z)), keep.astype(np.intp) + halved)
+            again = np.append(False, rows[1:] == rows[:-1])
+            scale = np.where(halved, 0.5 * scale, scale)[rows]
+            answers = np.where(halved[rows], ~again, answers[rows])
+            Z, owners, where = Z[rows], owners[rows], None if where is None else where[rows]
+            first, second, names = (None if part is None else part[rows] for part in (first, second, names))
         refuse_vanishing(largest if keep.all() else largest_entry(Z))
         if not scale.any():
             raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
         titles = None if feature_names is None else tuple(str(name) for name in feature_names)
-        data = cls(Z, answers, owners, scale, where, first, second, titles, dropped, names, weights is not None)
+        data = cls(
+            Z,
+            answers,
+            owners,
+            scale,
+            where,
+            first,
+            second,
+            titles,
+            dropped,
+            names,
+            weights is not None or bool(halved.any()),
+        )
         data._coded  # noqa: B018 - labels that cannot be told apart are refused here, not later
         return data
 
@@ -341,6 +431,7 @@ class Comparisons:
             self.feature_names,
             items=None if self.items is None else self.items[pick],
             weighted=self.weighted,
+            learnt_features=self.learnt_features,
         )
 
     def by_user(self, *, copy: bool = True) -> UserRows:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import mmap
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -19,6 +22,8 @@ import polars as pl
 
 from prefkin.data.arrays import FloatArray, LabelArray
 from prefkin.data.checks import as_number, is_missing
+from prefkin.data.exports import exported_rows
+from prefkin.data.json_lines import once_each, read_json_lines
 from prefkin.errors import InvalidTable, PrefkinError
 
 __all__ = [
@@ -26,15 +31,20 @@ __all__ = [
     "WRITABLE",
     "as_csv",
     "as_file",
+    "encoder_of",
+    "holds_numbers",
     "holds_vectors",
     "label_column",
     "matrix_column",
     "number_column",
     "read_columns",
     "untouched",
+    "with_vectors",
 ]
 
+Source = Path | bytes  # a file, or what stood in a compressed one
 Columns = Mapping[str, Any]  # a numpy array or a narwhals series each; numpy arrays may have more dimensions
+ENCODER_NOTE = "prefkin.encoder"  # key in a Parquet file's metadata
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 
 
@@ -43,18 +53,64 @@ def read_columns(source: Any, as_text: Collection[str] = ()) -> Columns:
     if not isinstance(source, str | Path):
         return _of_frame(source)
     path = Path(source)
-    suffix = path.suffix.lower()
-    with _readable(suffix):
+    suffix, packed = _suffixes(path)
+    with _readable(suffix + packed):
         if not path.exists():
             raise InvalidTable("no such file")
+        if path.is_dir():
+            return _of_frame(_folder(path))
         if not path.is_file():
-            raise InvalidTable(f"this is {'a folder' if path.is_dir() else 'no ordinary file'}; give a file")
+            raise InvalidTable("this is no ordinary file; give a file")
         if suffix not in FORMATS:
             *most, last = FORMATS
             raise InvalidTable(f"files ending in {suffix or 'nothing'} are not read; use {', '.join(most)} or {last}")
         if path.stat().st_size == 0:
             raise InvalidTable("the file is empty")
-        return FORMATS[suffix](path, as_text)
+        if not packed:
+            return FORMATS[suffix](path, as_text)
+        if suffix not in PACKED:
+            raise InvalidTable(f"{suffix} files are compressed inside; unpack it")
+        return FORMATS[suffix](_unpacked(path, packed), as_text)
+
+
+def _suffixes(path: Path) -> tuple[str, str]:
+    """What it is, and how it is compressed: votes.csv.gz is (.csv, .gz)."""
+    last = path.suffix.lower()
+    return (path.with_suffix("").suffix.lower(), last) if last in (".gz", ".zst") else (last, "")
+
+
+def _unpacked(path: Path, packed: str) -> bytes:
+    if packed == ".gz":
+        with gzip.open(path) as file:
+            content = file.read()
+    else:  # by polars, which brings zstd along
+        content = "\n".join(pl.read_lines(_for_polars(path)).to_series()).encode()
+    if not content.strip():
+        raise InvalidTable("the file is empty")
+    return content
+
+
+def _folder(path: Path) -> pl.DataFrame:
+    """Parquet files, or what `save_to_disk` of Hugging Face's datasets wrote: Arrow streams and a list of them."""
+    if (path / "dataset_dict.json").is_file():
+        splits = json.loads((path / "dataset_dict.json").read_bytes())["splits"]
+        raise InvalidTable(f"this folder holds the splits {', '.join(splits)}; give one of them, {path / splits[0]}")
+    if (path / "state.json").is_file():
+        parts = json.loads((path / "state.json").read_bytes())["_data_files"]
+        return pl.concat([pl.read_ipc_stream(path / part["filename"]) for part in parts])
+    files = sorted(path.glob("*.parquet"))
+    if not files:
+        raise InvalidTable("this is a folder without Parquet files and no saved dataset; give a file")
+    splits = sorted({re.sub(r"-?\d+(-of-\d+)?$", "", file.stem) for file in files})
+    if len(splits) > 1:
+        raise InvalidTable(
+            f"this folder holds files of several tables ({', '.join(splits[:4])}); give one of them a folder of its own"
+        )
+    frames = [pl.read_parquet(_for_polars(file)) for file in files]
+    for file, frame in zip(files, frames, strict=True):
+        if frame.schema != frames[0].schema:
+            raise InvalidTable(f"{file.name} has other columns than {files[0].name}; write all with the same ones")
+    return pl.concat(frames)
 
 
 @contextmanager
@@ -72,6 +128,8 @@ def _readable(suffix: str) -> Iterator[None]:
 
 
 def _of_frame(source: Any) -> Columns:
+    if type(source).__module__.split(".")[0] == "datasets":
+        source = _of_hugging_face(source)
     try:
         frame = nw.from_native(source, eager_only=True)
     except nw.exceptions.NarwhalsError as error:
@@ -87,85 +145,66 @@ def _of_frame(source: Any) -> Columns:
     return {name: frame[name] for name in frame.columns}
 
 
-def _parquet(path: Path, _as_text: Collection[str]) -> Columns:
-    return _of_frame(pl.read_parquet(_for_polars(path)))
+def _of_hugging_face(source: Any) -> Any:
+    if isinstance(source, Mapping):
+        some = next(iter(source), "train")
+        raise InvalidTable(f"the dataset holds the splits {', '.join(source)}; give one of them: dataset[{some!r}]")
+    if not hasattr(source, "with_format") or not hasattr(source, "__len__"):
+        raise InvalidTable("a dataset that is streamed cannot be read; give one that is loaded (streaming=False)")
+    return source.with_format("arrow")[:]
 
 
-def _csv(path: Path, as_text: Collection[str]) -> Columns:
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        header = next(csv.reader(file), [])
+def _parquet(source: Source, _as_text: Collection[str]) -> Columns:
+    return _of_frame(pl.read_parquet(_for_polars(source)))
+
+
+def _csv(source: Source, as_text: Collection[str]) -> Columns:
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as content:
+        header = next(csv.reader(io.TextIOWrapper(content, "utf-8-sig", "replace", newline="")), [])
     for column, times in Counter(header).items():
         if times > 1:
             raise InvalidTable(f"column {column!r:.60} stands twice in the header; rename one of them")
     texts = {column: pl.String for column in header if column in as_text}
-    return _of_frame(pl.read_csv(_for_polars(path), infer_schema_length=None, schema_overrides=texts))
+    return _of_frame(pl.read_csv(_for_polars(source), infer_schema_length=None, schema_overrides=texts))
 
 
-def _for_polars(path: Path) -> Path | io.BytesIO:
+def _for_polars(source: Source) -> Path | io.BytesIO:
     """polars knows only file names that are text."""
+    if isinstance(source, bytes):
+        return io.BytesIO(source)
+    return source if _is_text(source) else io.BytesIO(source.read_bytes())
+
+
+def _is_text(path: Path) -> bool:
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        return io.BytesIO(path.read_bytes())
-    return path
+        return False
+    return True
 
 
-def _jsonl(path: Path, as_text: Collection[str]) -> Columns:
+def _jsonl(source: Source, as_text: Collection[str]) -> Columns:
     """Numbers by polars, labels as JSON has them: in one column polars would make 1 and "1" one person."""
-    labels = _json_labels(path, as_text)
-    plain = [name for name, values in labels.items() if not any(isinstance(value, list | dict) for value in values)]
-    frame = pl.read_ndjson(
-        _for_polars(path), infer_schema_length=None, schema_overrides=dict.fromkeys(plain, pl.String)
-    )
-    columns = dict(_of_frame(frame))
-    for name, values in labels.items():
-        if len(values) != len(columns[name]):
-            raise InvalidTable("lines and JSON objects do not match; put one object on each line")
-        columns[name] = values
-    return columns
+    if isinstance(source, bytes):
+        frame, labels = read_json_lines(source, as_text)
+    else:
+        with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            frame, labels = read_json_lines(content, as_text, source if _is_text(source) else None)
+    return dict(_of_frame(frame)) | labels
 
 
-def _json_labels(path: Path, as_text: Collection[str]) -> dict[str, LabelArray]:
-    """The columns in `as_text`, but for those of vectors; every line is checked for keys that stand twice."""
-    found: dict[str, list[Any]] = {}
-    vectors = set()
-    with path.open("rb") as file:
-        for number, line in enumerate(line for line in file if line.strip()):
-            row = json.loads(line.decode("utf-8-sig" if number == 0 else "utf-8"), object_pairs_hook=_once_each)
-            if not isinstance(row, dict):
-                raise InvalidTable(f"row {number} (counted from 0) is not a JSON object; put one on each line")
-            for name in as_text:
-                if name in row and name not in found:
-                    found[name] = [None] * number
-                if name in found:
-                    value = row.get(name)
-                    if isinstance(value, list) and any(isinstance(part, int | float) for part in value[:1]):
-                        vectors.add(name)
-                    found[name].append(None if name in vectors else value)
-    return {name: _labels(values) for name, values in found.items() if name not in vectors}
+def _json(source: Source, as_text: Collection[str]) -> Columns:
+    """A list of rows, or what an annotation tool exported."""
+    content = source if isinstance(source, bytes) else source.read_bytes()
+    rows = exported_rows(json.loads(content.decode("utf-8-sig"), object_pairs_hook=once_each))
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    return _jsonl(lines.encode(), as_text)
 
 
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-        raise InvalidTable(f"key {twice!r:.60} stands twice in one JSON object; keep one of them")
-    return row
-
-
-def _labels(values: list[Any]) -> LabelArray:
-    """Integers as integers where all are; otherwise each as it is."""
-    if {type(value) for value in values} == {int} and all(-(2**63) <= value < 2**63 for value in values):
-        return np.array(values, dtype=np.int64)
-    kept = np.empty(len(values), dtype=object)
-    kept[:] = values
-    return kept
-
-
-def _npz(path: Path, _as_text: Collection[str]) -> Columns:
-    if not zipfile.is_zipfile(path):
+def _npz(source: Source, _as_text: Collection[str]) -> Columns:
+    if isinstance(source, bytes) or not zipfile.is_zipfile(source):
         raise InvalidTable("not a readable .npz file")
-    return _Archive(path)
+    return _Archive(source)
 
 
 class _Archive(Mapping[str, Any]):
@@ -212,12 +251,15 @@ def _shape_and_dtype(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-FORMATS: dict[str, Callable[[Path, Collection[str]], Columns]] = {
+FORMATS: dict[str, Callable[[Source, Collection[str]], Columns]] = {
     ".parquet": _parquet,
     ".csv": _csv,
     ".jsonl": _jsonl,
+    ".json": _json,
     ".npz": _npz,
 }
+PACKED = (".csv", ".jsonl", ".json")
+"""Formats whose files may also end in .gz or .zst."""
 
 
 def label_column(column: Any) -> LabelArray:
@@ -271,6 +313,13 @@ def holds_vectors(column: Any) -> bool:
     return isinstance(first, list | tuple | np.ndarray) and not (len(first) and isinstance(first[0], dict))
 
 
+def holds_numbers(column: Any) -> bool:
+    """Is each entry one number?"""
+    if isinstance(column, np.ndarray):
+        return column.ndim == 1 and column.dtype.kind in "iuf"
+    return bool(column.dtype.is_numeric())
+
+
 def untouched(columns: Columns, source: Any, suffix: str) -> Columns:
     """The columns of a table to be written out again, with others beside them, as a file ending in `suffix`.
 
@@ -311,3 +360,43 @@ def as_file(columns: Mapping[str, Iterable[Any]], suffix: str) -> bytes:
     else:
         raise InvalidTable(f"files ending in {suffix or 'nothing'} are not written; use .parquet, .csv or .jsonl")
     return content.getvalue()
+
+
+def with_vectors(
+    columns: Columns, vectors: Mapping[str, FloatArray], y: FloatArray | None, about: Mapping[str, str]
+) -> bytes:
+    """Columns as they are, vectors and answers beside them, as the bytes of a Parquet file with notes in its header."""
+    series = [_polars_series(name, column) for name, column in columns.items() if name not in {*vectors, "y"}]
+    series += [pl.Series(name, matrix, dtype=pl.Array(pl.Float32, matrix.shape[1])) for name, matrix in vectors.items()]
+    frame = pl.DataFrame(series).with_columns(pl.col(name).arr.to_list() for name in vectors)
+    if y is not None:
+        frame = frame.with_columns(pl.Series("y", y))
+    elif "y" in columns:
+        frame = frame.with_columns(_polars_series("y", columns["y"]))
+    content = io.BytesIO()
+    frame.write_parquet(content, metadata=dict(about))
+    return content.getvalue()
+
+
+def _polars_series(name: str, column: Any) -> pl.Series:
+    """Labels of several kinds cannot stand in one column of a Parquet file; as texts they would merge."""
+    if isinstance(column, np.ndarray):
+        values = column.tolist()
+        if len({type(value) for value in values if value is not None}) > 1:
+            raise InvalidTable(f"column {name} holds values of different kinds; make all of them texts, or numbers")
+        return pl.Series(name, values)
+    native = nw.to_native(column)
+    return native if isinstance(native, pl.Series) else pl.Series(name, column.to_list())
+
+
+def encoder_of(path: Path) -> dict[str, Any] | None:
+    """The encoder that made the features of a Parquet file, as `prefkin embed` noted it; None where it did not.
+
+    >>> encoder_of(Path("votes.csv")) is None
+    True
+    """
+    if path.suffix.lower() != ".parquet" or not path.is_file():
+        return None
+    with _readable(".parquet"):
+        noted = pl.read_parquet_metadata(_for_polars(path)).get(ENCODER_NOTE)
+    return None if noted is None else json.loads(noted)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, LabelArray
 from prefkin.data.checks import distinct_labels, label_array
 from prefkin.data.triangles import topics_of_differences
 from prefkin.errors import UnknownUser
 
-__all__ = ["Rows", "UserRows"]
+__all__ = ["Grown", "Rows", "UserRows", "grown"]
 
 
 class Rows(NamedTuple):
@@ -106,3 +106,42 @@ class UserRows:
         """Positions of many labels."""
         distinct, codes = distinct_labels(label_array(labels, "users"))
         return np.array([self.index(label) for label in distinct.tolist()], dtype=np.intp)[codes]
+
+
+class Grown(NamedTuple):
+    """Comparisons with more of them: who stands where."""
+
+    rows: UserRows
+    before: IntArray  # (users before,) where each of them is now
+    who: IntArray  # (n,) positions of those who said something new, and
+    was: IntArray  # (n,) where they were before; −1: nowhere
+    silent: BoolArray  # (rows before,) which are of somebody else
+
+
+def grown(old: UserRows, new: UserRows) -> Grown:
+    """Each user's new rows behind the old ones; contexts and items, whose numbers are those of one reading, go.
+
+    >>> one = UserRows(Rows(np.eye(2), np.ones(2), np.ones(2)), np.array([0, 1, 2]), np.array(["ann", "cy"]))
+    >>> two = UserRows(Rows(np.eye(2), np.zeros(2), np.ones(2)), np.array([0, 1, 2]), np.array(["bo", "cy"]))
+    >>> both = grown(one, two)
+    >>> both.rows.labels.tolist(), both.rows.starts.tolist(), both.rows.rows.y.tolist()
+    (['ann', 'bo', 'cy'], [0, 1, 2, 4], [1.0, 0.0, 1.0, 0.0])
+    >>> both.before.tolist(), both.who.tolist(), both.was.tolist()
+    ([0, 2], [1, 2], [-1, 1])
+    """
+    n = len(old)
+    both = label_array([*old.labels.tolist(), *new.labels.tolist()], "users")
+    labels, place = distinct_labels(both)
+    before, who = place[:n], place[n:]
+    was = np.full(len(labels), -1)
+    was[before] = np.arange(n)
+    owner = np.concatenate([before[old.owner], who[new.owner]])
+    from_old = np.argsort(owner, kind="stable") < len(old.rows.y)
+    parts = [np.empty((len(owner), *one.shape[1:]), dtype=one.dtype) for one in old.rows]
+    for part, one, other in zip(parts, old.rows, new.rows, strict=True):
+        part[from_old], part[~from_old] = one, other  # each in its order: both are sorted by user
+    starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(labels)))]).astype(np.intp)
+    who = np.sort(who)
+    again = was[who]
+    silent = ~np.isin(np.arange(n), again)
+    return Grown(UserRows(Rows(*parts), starts, labels, sided=old.sided), before, who, again, silent[old.owner])

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from prefkin.errors import ModelFileError
+from prefkin.errors import ModelFileError, ShardError
 
-__all__ = ["label_from_json", "label_to_json", "replace_folder", "write_atomically"]
+__all__ = ["held_alone", "label_from_json", "label_to_json", "linked_folder", "replace_folder", "write_atomically"]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -59,6 +59,40 @@ def replace_folder(folder: Path, contents: Mapping[str, bytes], ours: Collection
                 _put_in_place(fresh, target)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)  # what was there before, or what could not be put there
+
+
+def linked_folder(folder: Path, contents: Mapping[str, bytes], links: Mapping[str, Path]) -> None:
+    """A folder of files, some of which are there already and get a second name; it takes the place of a former one."""
+    target = folder.resolve()
+    fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    known = {*contents, *(Path(name).parts[0] for name in links), "model.safetensors", "summary.json"}
+    if target.exists():
+        if not target.is_dir():
+            raise ModelFileError(f"{folder}: there is a file of that name; give a folder")
+        for entry in target.iterdir():
+            if entry.name not in known and entry.suffix != ".png":
+                raise ModelFileError(f"{folder}: {entry.name} is in it, which no fit wrote; give another folder")
+    with _told_of(folder), _parents(target):
+        try:
+            for name, source in links.items():
+                place = fresh / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(source, place)
+                except FileNotFoundError:
+                    raise ShardError(f"{source}: this shard is gone; fit again") from None
+                except OSError:  # another file system, or one without links
+                    shutil.copyfile(source, place)
+            for name, content in contents.items():
+                write_atomically(fresh / name, content)
+            if not target.exists():
+                fresh.rename(target)
+            elif not _exchanged(fresh, target):
+                target.rename(old := target.with_name(f".{target.name}.{secrets.token_hex(4)}"))
+                fresh.rename(target)
+                shutil.rmtree(old)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)  # what was there before, or what could not be put there
 
 
 def _can_be_replaced(target: Path, names: Collection[str]) -> bool:
@@ -168,6 +202,22 @@ def _told_of(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+
+
+@contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """Nobody else works in this folder meanwhile; the system forgets about those who were killed."""
+    try:
+        import fcntl  # not on Windows, where two runs are not told apart
+    except ImportError:
+        yield
+        return
+    with _told_of(folder), (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ShardError(f"{folder}: another run is at work here; wait for it, or give another folder") from None
+        yield
 
 
 def label_to_json(label: Hashable) -> Any:

@@ -7,7 +7,11 @@ A comparison table has one of these forms (other names through `columns={"user":
 | user, y, z0, z1, ... or list column z         | feature difference and answer                                     |
 | user, y, first0, ..., second0, ... (or lists) | features of both sides and answer                                 |
 | user, winner, loser                           | item names, with `items`; or features winner0, ..., loser0, ...   |
-| worker, left, right, label                    | item names, with `items`; label names the better one              |
+| worker, left, right, label                    | item names, with `items`, or texts, with `embed`; the better one  |
+| judge, model_a, model_b, winner               | the same for votes of an arena: winner is model_a, model_b or tie |
+| user, item, rating                            | pairs of clearly different ratings; features from `items`, or     |
+|                                               | factors learnt from the ratings: `Comparisons.from_ratings`       |
+| user, shown, taken                            | one of several items was taken, with `items`; shown is a list     |
 | prompt, chosen, rejected and an annotator     | texts, with `embed`; or chosen_embedding, rejected_embedding      |
 
 Tables that name the winner say nothing about sides. They get sides by their features (the difference's first non-zero
@@ -18,23 +22,34 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from prefkin.data.answers import answer_array
 from prefkin.data.arrays import FloatArray, LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import distinct_labels, feature_matrix, is_missing, missing_labels
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.formats import holds_vectors, label_column, matrix_column, number_column, read_columns
-from prefkin.errors import InvalidTable, PrefkinError
+from prefkin.data.formats import holds_numbers, holds_vectors, label_column, matrix_column, number_column, read_columns
+from prefkin.errors import FeaturesWarning, InvalidTable, PrefkinError
 
-__all__ = ["Unanswered", "read_candidates", "read_comparisons", "read_pairs"]
+__all__ = [
+    "Texts",
+    "Unanswered",
+    "item_table",
+    "read_candidates",
+    "read_comparisons",
+    "read_pairs",
+    "read_texts",
+]
 
 ALIASES = {
-    "user": ("user", "worker", "annotator", "user_id", "annotator_id", "worker_id", "users"),
+    "user": ("user", "worker", "annotator", "user_id", "annotator_id", "worker_id", "users", "judge"),
     "z": ("z", "Z"),
     "weight": ("weight", "weights"),
     "context": ("context", "contexts"),
@@ -42,10 +57,15 @@ ALIASES = {
 COMPARISON_FIELDS = (
     *("user", "y", "z", "first", "second", "context", "weight", "winner", "loser", "left", "right", "label"),
     *("prompt", "chosen", "rejected", "chosen_embedding", "rejected_embedding"),
+    *(ARENA := ("model_a", "model_b", "conversation_a", "conversation_b")),
+    *(LOGGED := ("item", "rating", "shown", "taken")),
 )
-CANDIDATE_FIELDS = ("context", "action", "phi", "weight", "features")  # the last one: (X, A, d) in an .npz file
+CANDIDATE_FIELDS = ("context", "action", "item", "phi", "weight", "features")  # the last one: (X, A, d) in an .npz file
 ITEM_FIELDS = ("item", "phi")
 FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")
+
+TIES = ("tie", "tie (bothbad)", "tie(bothbad)", "bothbad", "both_bad")
+EVERY_ITEM = "all"  # the one context of a table of items
 
 Embed = Callable[[list[str]], Any]
 
@@ -58,18 +78,25 @@ def read_comparisons(
     items: Any = None,
     embed: Embed | None = None,
     drop: str | Sequence[str] = (),
+    ties: str | None = None,
+    positive: Any = None,
 ) -> Comparisons:
-    """Comparisons from a file or frame.
+    """Comparisons from a file, a folder or a frame.
 
     Parameters
     ----------
-    source : path ending in .parquet, .csv, .jsonl or .npz; or a pandas, polars or pyarrow frame
+    source : path ending in .parquet, .csv, .jsonl, .json or .npz (.csv, .jsonl and .json also compressed, .gz or
+        .zst); a folder of Parquet files or one that `save_to_disk` wrote; a pandas, polars or pyarrow frame, or a
+        Dataset of Hugging Face
     columns : our name → the table's name; for features also the part before the number (`{"z": "feature_"}`)
     features : names of the columns that hold a feature each, where they are not numbered; kept as `feature_names`.
-        Where both sides are given, the columns are first_tone and second_tone for a feature tone
+        Where both sides are given, the columns are first_tone and second_tone for a feature tone. Where a table with
+        answers y has no other features either, every column of numbers without another use is one (`FeaturesWarning`)
     items : for tables that name items: a dict item → features, or a table with columns item and phi0, phi1, ...
     embed : for tables of texts: a function from a list of texts to an array (texts, features)
     drop : "ties", "missing" or both: leave such rows out (counted in `.dropped`) instead of refusing them
+    ties : "half": a tie is half an answer for each side
+    positive : the answer that means that the first was preferred, where answers are words of the table's own
 
     >>> import polars as pl
     >>> votes = pl.DataFrame({"worker": ["ann", "bo"], "left": ["p", "q"], "right": ["q", "r"], "label": ["p", "r"]})
@@ -84,32 +111,40 @@ def read_comparisons(
         users = table.labels("user")
         context = table.labels("context") if table.has("context") else None
         weights = table.labels("weight") if table.has("weight") else None
-        common: dict[str, Any] = {"weights": weights, "contexts": context, "drop": drop}
+        common: dict[str, Any] = {"weights": weights, "contexts": context, "drop": drop, "ties": ties}
         if features is not None:
             common["feature_names"] = features
         if table.has("y"):
+            y = table.labels("y") if positive is None else answer_array(table.labels("y"), positive)
+            if not (table.has_features("z") or (table.has_features("first") and table.has_features("second"))):
+                table.take_numbers("z")
             if table.has_features("z"):
                 common["feature_names"] = table.feature_names("z")
-                return Comparisons.from_arrays(table.features("z"), table.labels("y"), users, **common)
+                return Comparisons.from_arrays(table.features("z"), y, users, **common)
             if table.has_features("first") and table.has_features("second"):
-                return Comparisons.from_sides(
-                    table.features("first"), table.features("second"), table.labels("y"), users, **common
-                )
+                if table.features_named:
+                    common["feature_names"] = table.features_named
+                return Comparisons.from_sides(table.features("first"), table.features("second"), y, users, **common)
             raise table.lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...", "z")
-        if table.has("left") and table.has("right") and table.has("label"):
-            first, second = (_items(table, side, items, features) for side in ("left", "right"))
-            common["items"] = _names(table, "left", "right")
-            return Comparisons.from_sides(first, second, _left_right_answers(table), users, **common)
+        if table.has("item") and table.has("rating"):
+            return _of_ratings(table, users, items, features)
+        if table.has("shown") and table.has("taken"):
+            return _of_choices(table, users, context, items, features)
+        for left, right, label in (("left", "right", "label"), ("model_a", "model_b", "winner")):
+            if table.has(left) and table.has(right) and table.has(label):
+                return _of_sides(table, (left, right), label, items, features, embed, positive, users, common)
         if table.has_features("winner") and table.has_features("loser"):
             won, lost = (_items(table, side, items, features) for side in ("winner", "loser"))
             common["items"] = _names(table, "winner", "loser")
         elif table.has("chosen") and table.has("rejected"):
             won, lost = (_texts(table, side, embed) for side in ("chosen", "rejected"))
-            if context is None and table.has("prompt"):
-                common["contexts"] = np.array([_text(value) for value in table.labels("prompt")], dtype=object)
+            if context is None:
+                common["contexts"] = _prompts(table)
         else:
             raise table.lacks(
-                "the answer: y, or winner and loser, or left, right and label, or chosen and rejected", "y"
+                "the answer: y, or winner and loser, or left, right and label, or model_a, model_b and winner, or "
+                "chosen and rejected, or item and rating, or shown and taken",
+                "y",
             )
         first, second, y = _sides_by_features(won, lost)
         if common.get("items") is not None:
@@ -167,32 +202,89 @@ def read_pairs(
         return Unanswered(data.Z, data.users, data.feature_names, table.columns)
 
 
+@dataclass(frozen=True)
+class Texts:
+    """A table with texts: its columns, the texts of each side under the name of what they become, answers if needed."""
+
+    columns: Mapping[str, Any]
+    sides: dict[str, list[str]]
+    y: FloatArray | None
+
+
+def read_texts(source: Any, columns: Mapping[str, str] | None = None) -> Texts:
+    """The texts of a table that are to become features: of both sides with their prompts, or of items (`text`).
+
+    >>> import polars as pl
+    >>> found = read_texts(pl.DataFrame({"prompt": ["Tea?"], "chosen": ["Yes."], "rejected": ["No."], "user": ["ann"]}))
+    >>> found.sides
+    {'chosen_embedding': ['Tea?\\n\\nYes.'], 'rejected_embedding': ['Tea?\\n\\nNo.']}
+    """
+    with _named(source):
+        table = _Table(source, columns, (*COMPARISON_FIELDS, "text"), None)
+        y = None
+        if table.has("chosen") and table.has("rejected"):
+            found = {"chosen_embedding": "chosen", "rejected_embedding": "rejected"}
+        elif table.has("left") and table.has("right"):
+            found = {"first": "left", "second": "right"}
+            y = (
+                None
+                if table.has("y") or not table.has("label")
+                else _left_right_answers(table, ("left", "right", "label"))
+            )
+        elif table.has("conversation_a") and table.has("conversation_b"):
+            found = {"first": "conversation_a", "second": "conversation_b"}
+            if table.has("model_a") and table.has("model_b") and table.has("winner"):
+                y = _left_right_answers(table, ("model_a", "model_b", "winner"))
+        elif table.has("text"):
+            found = {"phi": "text"}
+        else:
+            raise table.lacks("texts: chosen and rejected, or left and right, or text", "chosen")
+        sides = {}
+        for name, side in found.items():
+            texts = _whole_texts(table, side)
+            if None in texts:
+                raise InvalidTable(
+                    f"column {table.names[side]} is missing in row {texts.index(None)} (counted from 0); fill it in, "
+                    "or leave such rows out"
+                )
+            sides[name] = [text for text in texts if text is not None]
+        return Texts(table.columns, sides, y)
+
+
 def read_candidates(
     source: Any, columns: Mapping[str, str] | None = None, *, features: Sequence[str] | None = None
 ) -> Candidates:
     """Candidates from a file or frame: columns context, action, and phi0, phi1, ..., a list column phi, or `features`.
 
+    A table of items (column item instead of both) is one context with all of them.
+
     >>> import polars as pl
     >>> table = pl.DataFrame({"context": ["q", "q"], "action": ["a", "b"], "phi": [[1.0, 0.0], [0.0, 1.0]]})
     >>> read_candidates(table).actions.tolist()
     ['a', 'b']
+    >>> read_candidates(pl.DataFrame({"item": ["p", "q", "r"], "phi0": [1.0, 0.0, 2.0]})).sizes.tolist()
+    [3]
     """
     with _named(source):
         table = _Table(source, columns, CANDIDATE_FIELDS, features)
         if table.has("features") and table.holds_vectors("features"):
             return Candidates(table.features("features"), table.labels("weight") if table.has("weight") else None)
-        for name in ("context", "action"):
+        only_items = table.has("item") and not (table.has("context") or table.has("action"))
+        used = ("item",) if only_items else ("context", "action")
+        for name in used:
             if not table.has(name):
                 raise table.lacks(f"column {name}", name)
         if not table.has_features("phi"):
+            table.take_numbers("phi")
+        if not table.has_features("phi"):
             raise table.lacks("the features: phi0, phi1, ... or a list column phi", "phi")
-        phi, actions = feature_matrix(table.features("phi"), "phi"), table.labels("action")
-        for name in ("context", "action"):
+        phi, actions = feature_matrix(table.features("phi"), "phi"), table.labels(used[-1])
+        for name in used:
             if (gaps := np.flatnonzero(missing_labels(table.labels(name)))).size:
                 raise InvalidTable(
                     f"column {table.names[name]} is missing in row {gaps[0]} (counted from 0); fill it in"
                 )
-        contexts, codes = distinct_labels(table.labels("context"))
+        contexts, codes = distinct_labels(np.full(len(phi), EVERY_ITEM) if only_items else table.labels("context"))
         seen: set[Hashable] = set()
         for row, pair in enumerate(zip(codes.tolist(), actions.tolist(), strict=True)):
             if pair in seen:
@@ -213,7 +305,11 @@ def read_candidates(
                 row = int(np.flatnonzero(every != weights[codes])[0])
                 raise InvalidTable(f"column weight differs within a context (row {row}, counted from 0); give one each")
         return Candidates(
-            [phi[part] for part in parts], weights, contexts=contexts, actions=actions[order], feature_names=features
+            [phi[part] for part in parts],
+            weights,
+            contexts=contexts,
+            actions=actions[order],
+            feature_names=table.features_named or None,
         )
 
 
@@ -248,7 +344,7 @@ class _Table:
                 raise InvalidTable(f"unknown field {ours!r} in the column mapping; known: {', '.join(fields)}")
             self.names[ours] = str(theirs)
         self.features_named = _names_of_features(features)
-        labelled = {self.names[name] for name in fields if name not in (*FEATURE_FIELDS, "y", "weight")}
+        labelled = {self.names[name] for name in fields if name not in (*FEATURE_FIELDS, "y", "weight", "rating")}
         self.columns = read_columns(source, (labelled | set(ALIASES["user"])) - set(self.features_named))
         for ours, others in ALIASES.items():
             if ours in fields and not self.has(ours) and ours not in (columns or {}):
@@ -262,7 +358,12 @@ class _Table:
 
     def _refuse_doubtful(self, fields: Sequence[str]) -> None:
         """A column that looks like a misspelt one of ours, or features given in two ways."""
-        missing = [name for name in fields if len(name) > 2 and not self.has_features(name)]
+        missing = [name for name in fields if len(name) > 2 and name not in ARENA and not self.has_features(name)]
+        missing = [
+            name
+            for name in fields
+            if len(name) > 2 and name not in (*ARENA, *LOGGED, "text") and not self.has_features(name)
+        ]
         used = {*self.names.values(), *self.features_named, *ALIASES["user"]}
         for column in self.columns:
             if column not in used and (near := difflib.get_close_matches(column, missing, 1, 0.8)):
@@ -319,6 +420,25 @@ class _Table:
             raise InvalidTable(f"feature {lost!r} is not among the columns; the table has: {self.shown()}")
         return present
 
+    def take_numbers(self, name: str) -> None:
+        """Where nothing says what the features are: every column of numbers that has no other use."""
+        if self.features_named:
+            return
+        used = {*self.names.values(), *(other for others in ALIASES.values() for other in others)}
+        numbers = [column for column in self.columns if column not in used and holds_numbers(self.columns[column])]
+        prefixes = [f"{self.names[side]}_" for side in ("first", "second")] if name == "z" else []
+        sides = [[column.removeprefix(p) for column in numbers if column.startswith(p)] for p in prefixes]
+        found = [feature for feature in sides[0] if feature in sides[1]] if prefixes else []
+        self.features_named = tuple(found or numbers)
+        if self.features_named:
+            shown = ",".join(self.features_named[:8]) + (",..." if len(self.features_named) > 8 else "")
+            warnings.warn(
+                f"features are the columns of numbers without another use: {shown}; to choose: features=[...] "
+                "(--features A,B,C)",
+                FeaturesWarning,
+                stacklevel=4,
+            )
+
     def has_features(self, name: str) -> bool:
         """Are there features (or item names) under this name?"""
         return self.has(name) or bool(self.in_columns(name))
@@ -366,9 +486,10 @@ def _items(table: _Table, side: str, items: Any, features: Sequence[str] | None)
     if items is None:
         raise InvalidTable(
             f"column {table.names[side]} names items, whose features are not known; give items={{name: features}} "
-            "or a table with columns item and phi0, phi1, ... (on the command line: --items FILE)"
+            "or a table with columns item and phi0, phi1, ... (on the command line: --items FILE); of texts, make "
+            "features first: prefkin embed"
         )
-    known = _item_features(items, features)
+    known, _ = item_table(items, features)
     vectors = []
     for row, name in enumerate(table.labels(side).tolist()):
         if not is_missing(name) and not (isinstance(name, Hashable) and name in known):
@@ -389,13 +510,16 @@ def _names(table: _Table, first: str, second: str) -> LabelArray | None:
     return names
 
 
-def _item_features(items: Any, features: Sequence[str] | None) -> dict[Hashable, Any]:
+def item_table(items: Any, features: Sequence[str] | None) -> tuple[dict[Hashable, Any], tuple[str, ...] | None]:
+    """Features by item, and their names where the table has any."""
     if isinstance(items, Mapping):
-        return dict(items)
+        return dict(items), None
     with _named(items):
         table = _Table(items, None, ITEM_FIELDS, features)
         if not table.has("item"):
             raise table.lacks("column item", "item")
+        if not table.has_features("phi"):
+            table.take_numbers("phi")
         if not table.has_features("phi"):
             raise table.lacks("the features: phi0, phi1, ... or a list column phi", "phi")
         known: dict[Hashable, Any] = {}
@@ -404,23 +528,50 @@ def _item_features(items: Any, features: Sequence[str] | None) -> dict[Hashable,
             if name in known:
                 raise InvalidTable(f"item {name!r} stands twice (row {row}, counted from 0); drop one")
             known[name] = vector
-        return known
+        return known, table.features_named or None
 
 
-def _left_right_answers(table: _Table) -> LabelArray:
+def _of_sides(
+    table: _Table,
+    sides: tuple[str, str],
+    label: str,
+    items: Any,
+    features: Sequence[str] | None,
+    embed: Embed | None,
+    positive: Any,
+    users: LabelArray,
+    common: dict[str, Any],
+) -> Comparisons:
+    """Two items or texts side by side, and which was better."""
+    if positive is None:
+        answers = _left_right_answers(table, (*sides, label))
+    else:
+        answers = answer_array(table.labels(label), positive)
+    if embed is None or items is not None or table.holds_vectors(sides[0]):
+        first, second = (_items(table, side, items, features) for side in sides)
+        common["items"] = _names(table, *sides)
+    else:
+        spoken = ("conversation_a", "conversation_b") if table.has("conversation_a") else sides
+        first, second = (_texts(table, side, embed) for side in spoken)
+    if common["contexts"] is None:
+        common["contexts"] = _prompts(table)
+    return Comparisons.from_sides(first, second, answers, users, **common)
+
+
+def _left_right_answers(table: _Table, names: tuple[str, str, str]) -> FloatArray:
     """1 where the label names the left item, 0 for the right one, 0.5 for a tie."""
-    sides = [table.labels(name).tolist() for name in ("left", "right", "label")]
+    sides = [table.labels(name).tolist() for name in names]
     answers = np.full(len(sides[0]), np.nan)
     for row, (left, right, label) in enumerate(zip(*sides, strict=True)):
         if is_missing(label):
             continue
         word = label.strip().lower() if isinstance(label, str) else None
-        if _same(label, left) or word == "left":
-            answers[row] = 1.0
-        elif _same(label, right) or word == "right":
-            answers[row] = 0.0
-        elif word == "tie":
+        if word in TIES:  # also where an arena's models are bad both of them
             answers[row] = 0.5
+        elif _same(label, left) or word in ("left", "model_a"):
+            answers[row] = 1.0
+        elif _same(label, right) or word in ("right", "model_b"):
+            answers[row] = 0.0
         else:
             raise InvalidTable(
                 f"label {label!r:.60} in row {row} (counted from 0) is neither the left item {left!r:.60} nor the "
@@ -434,9 +585,54 @@ def _same(label: Any, item: Any) -> bool:
     return not isinstance(item, list | np.ndarray) and bool(label == item)
 
 
+def _of_ratings(table: _Table, users: LabelArray, items: Any, features: Sequence[str] | None) -> Comparisons:
+    """Who rated what how."""
+    known, names = (None, None) if items is None else item_table(items, features)
+    things, ratings = table.labels("item"), table.numbers("rating")
+    return Comparisons.from_ratings(users, things, ratings, known, feature_names=names)
+
+
+def _of_choices(
+    table: _Table, users: LabelArray, context: LabelArray | None, items: Any, features: Sequence[str] | None
+) -> Comparisons:
+    """Which of the items shown was taken. In one column of text they are separated by |."""
+    if items is None:
+        raise InvalidTable(
+            f"column {table.names['shown']} names items, whose features are not known; give items={{name: features}} "
+            "or a table with columns item and phi0, phi1, ... (on the command line: --items FILE)"
+        )
+    known, names = item_table(items, features)
+    options, chosen = [], []
+    for row, (shown, taken) in enumerate(
+        zip(table.labels("shown").tolist(), table.labels("taken").tolist(), strict=True)
+    ):
+        listed = [name.strip() for name in shown.split("|")] if isinstance(shown, str) else shown
+        if is_missing(listed) or taken not in listed:
+            raise InvalidTable(
+                f"in row {row} (counted from 0) {taken!r:.60} was taken, which is not among the items shown; "
+                "show what was taken, or leave such rows out"
+            )
+        for name in listed:
+            if not (isinstance(name, Hashable) and name in known):
+                raise InvalidTable(
+                    f"item {name!r:.60} of column {table.names['shown']}, row {row} (counted from 0) has no features; "
+                    f"{len(known)} items are known"
+                )
+        options.append([known[name] for name in listed])
+        chosen.append(list(listed).index(taken))
+    return Comparisons.from_choices(options, chosen, users, contexts=context, feature_names=names)
+
+
+def _prompts(table: _Table) -> LabelArray | None:
+    """What was asked about, as text."""
+    if not table.has("prompt"):
+        return None
+    return np.array([_text(value) for value in table.labels("prompt")], dtype=object)
+
+
 def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
-    """Features of chosen or rejected texts: a column of embeddings, or the embedding function."""
-    if table.has_features(f"{side}_embedding"):
+    """Features of texts: a column of embeddings, or the embedding function."""
+    if side in ("chosen", "rejected") and table.has_features(f"{side}_embedding"):
         return table.features(f"{side}_embedding")
     if table.holds_vectors(side):
         return table.features(side)
@@ -445,9 +641,7 @@ def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
             f"column {table.names[side]} holds texts; give their embeddings as columns chosen_embedding and "
             "rejected_embedding, or a function embed=..."
         )
-    answers = [_text(value) for value in table.labels(side)]
-    prompts = [_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)
-    whole = [None if a is None else f"{p}\n\n{a}" if p else a for p, a in zip(prompts, answers, strict=True)]
+    whole = _whole_texts(table, side)
     distinct = sorted({text for text in whole if text is not None})
     try:
         vectors = np.asarray(embed(distinct), dtype=np.float64)
@@ -459,6 +653,13 @@ def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
         )
     place = {text: i for i, text in enumerate(distinct)}
     return [None if text is None else vectors[place[text]] for text in whole]
+
+
+def _whole_texts(table: _Table, side: str) -> list[str | None]:
+    """Texts with their prompts before them."""
+    answers = [_text(value) for value in table.labels(side)]
+    prompts = [_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)
+    return [None if a is None else f"{p}\n\n{a}" if p else a for p, a in zip(prompts, answers, strict=True)]
 
 
 def _text(value: Any) -> str | None:

@@ -7,6 +7,7 @@ rules       which pair to ask about next, one file per rule
 refit       the estimate after each answer
 listeners   what an answer does to what is known: the paper's way, the posterior's, and of a newcomer
 forecast    how many more answers it takes, and when there are enough
+plan        whom to ask what: questions spread over all people together
 states      sessions on disk
 session     a conversation with one user
 """

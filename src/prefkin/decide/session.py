@@ -6,7 +6,6 @@ be written down after every answer.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Sequence
 from copy import copy, deepcopy
 from functools import cached_property
@@ -29,7 +28,7 @@ from prefkin.decide.listeners import Likelihood, Listener, Mixture, Posterior
 from prefkin.decide.population import Population
 from prefkin.decide.rules import QueryRule, rule_named
 from prefkin.decide.rules.pairs import Pairs, Question
-from prefkin.decide.states import STATE_VERSION, UNDO, answers_of, read_state, sealed, write_state
+from prefkin.decide.states import STATE_VERSION, UNDO, answers_of, fingerprint, read_state, sealed, write_state
 from prefkin.errors import SessionError
 from prefkin.execution.blas import in_one_order, single_threaded
 
@@ -438,8 +437,8 @@ class ActiveSession:
     @cached_property
     def _fingerprint(self) -> str:
         """About whom and what this session is, and by which model."""
-        who = json.dumps([label_to_json(self.user), label_to_json(self.label)])
-        return digest(self._model or digest(*self.listener.identity()), who, self.candidates.digest)
+        model = self._model or digest(*self.listener.identity())
+        return fingerprint(model, self.user, self.label, self.candidates)
 
     def _note(self, question: Question, z: FloatArray, answer: bool) -> None:
         if not self.repeat:

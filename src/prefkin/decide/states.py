@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from prefkin.data.candidates import Candidates
 from prefkin.data.digest import digest
-from prefkin.data.storage import label_from_json, write_atomically
+from prefkin.data.storage import label_from_json, label_to_json, write_atomically
 from prefkin.errors import SessionError
 
-__all__ = ["STATE_VERSION", "UNDO", "answers_of", "read_state", "sealed", "write_state"]
+__all__ = ["STATE_VERSION", "UNDO", "answers_of", "fingerprint", "read_state", "sealed", "write_state"]
 
 STATE_VERSION = 2
 UNDO = "undo"  # in a log: the entry before it was taken back, so that logs only ever grow
@@ -51,6 +52,11 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
             _sweep(path)
     except OSError as error:
         raise SessionError(f"{path}: the session cannot be saved ({error.strerror})") from None
+
+
+def fingerprint(model: str, user: Hashable, label: Hashable, candidates: Candidates) -> str:
+    """About whom and what a session is, and by which model."""
+    return digest(model, json.dumps([label_to_json(user), label_to_json(label)]), candidates.digest)
 
 
 def answers_of(log: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Work on many items, on several threads with one BLAS thread each.
+"""Work on many items, on several threads with one BLAS thread each; work over shards, wherever it may be done.
 
 Each item is computed by one thread alone, so results do not depend on how many threads there are.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import TypeVar
@@ -15,12 +15,13 @@ from typing import TypeVar
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.progress import tell
 
-__all__ = ["for_each", "threads"]
+__all__ = ["for_each", "on_executor", "over_shards", "threads"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _threads: ContextVar[int | None] = ContextVar("prefkin_threads", default=None)
+_executor: ContextVar[Executor | None] = ContextVar("prefkin_executor", default=None)
 
 
 @contextmanager
@@ -66,3 +67,41 @@ def for_each(work: Callable[[Item], Result], items: Sequence[Item], *, label: st
                 pool.shutdown(cancel_futures=True)
                 raise
             return [future.result() for future in futures]
+
+
+@contextmanager
+def on_executor(executor: Executor) -> Iterator[None]:
+    """Let work over shards inside the block be done by this executor: processes, or `client.get_executor()` of Dask.
+
+    >>> with ThreadPoolExecutor(2) as pool, on_executor(pool):
+    ...     over_shards(abs, [-1, 2], label="sizes")
+    """
+    token = _executor.set(executor)
+    try:
+        yield
+    finally:
+        _executor.reset(token)
+
+
+def over_shards(work: Callable[[Item], object], items: Sequence[Item], *, label: str, done: int = 0) -> None:
+    """`work(item)` for each item, by the executor of `on_executor`, or on as many threads as `threads` allows.
+
+    What it finds it leaves in files, so that nothing depends on who did it; `done` items were finished before.
+    """
+    if not items:
+        return
+    wanted, given = _threads.get(), _executor.get()
+    workers = min(len(items), os.cpu_count() or 1 if wanted in (None, -1) else int(wanted or 1))
+    total = done + len(items)
+    tell(label, done, total)
+    pool = ThreadPoolExecutor(workers) if given is None else given
+    futures = [pool.submit(work, item) for item in items]
+    try:
+        for finished, future in enumerate(as_completed(futures), done + 1):
+            future.result()
+            tell(label, finished, total)
+    finally:  # after an error or Ctrl-C: do not start what is still waiting
+        for future in futures:
+            future.cancel()
+        if given is None:
+            pool.shutdown()

@@ -12,4 +12,5 @@ held_out     what held-out answers choose
 propagation  expectation propagation: each answer's likelihood as a quadratic in its margin
 components   one person's answers under each of several priors
 quadratics   each user's log-likelihood as a quadratic
+steps        a step of expectation propagation, no longer than it should be
 """

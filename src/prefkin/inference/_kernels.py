@@ -505,17 +505,21 @@ def forward(A: Any, row: Any, out: Any) -> Any:
 def match_site(middle: Any, spread: Any, shares: Any, slopes: Any, farthest: Any) -> tuple[Any, Any, Any]:
     """Log mass of σ(m) when m ~ N(middle, spread); precision and pull of the site with the same moments."""
     mass, first, second = 0.0, 0.0, 0.0
+    tail = middle < -0.5 * spread
+    mirrored = -middle - spread if tail else middle
     for s in range(len(slopes)):
         widen = 1.0 / np.sqrt(1.0 + spread * slopes[s] * slopes[s])
-        at = max(middle * slopes[s] * widen, farthest)
+        at = max(mirrored * slopes[s] * widen, farthest)
         mass += shares[s] * 0.5 * math.erfc(-at / ROOT_2)
         bell = math.exp(-0.5 * at * at) * widen / ROOT_TWO_PI * shares[s] * slopes[s]
         first += bell
         second += at * bell * widen * slopes[s]
     slope = first / mass
     curvature = min(max(slope * slope + second / mass, 1e-10), (1.0 - 1e-9) / spread)
-    precision = curvature / (1.0 - spread * curvature)
-    return math.log(mass), precision, slope * (1.0 + spread * precision) + precision * middle
+    precision, log_mass = curvature / (1.0 - spread * curvature), math.log(mass)
+    if tail:  # propagation says why
+        slope, log_mass = 1.0 - slope, log_mass + middle + 0.5 * spread
+    return log_mass, precision, slope * (1.0 + spread * precision) + precision * middle
 
 
 @kernel

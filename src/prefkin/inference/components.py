@@ -45,12 +45,12 @@ def propagate(L: FloatArray, offset: FloatArray, log_weights: FloatArray) -> Com
     K, n, r = L.shape
     L, columns, offset = (np.ascontiguousarray(each) for each in (L, L.swapaxes(1, 2), offset))
     first = refine(
-        Sites(*(np.zeros(K * n) for _ in range(3))),
+        Sites(*(np.zeros(K * n) for _ in range(4))),
         np.ones(K * n),
         offset.ravel(),
         np.einsum("knr,knr->kn", L, L).ravel(),
     )
-    sites = np.ascontiguousarray(np.array([each.reshape(K, n) for each in first]).swapaxes(0, 1))
+    sites = np.ascontiguousarray(np.array([each.reshape(K, n) for each in first[:3]]).swapaxes(0, 1))
     margin, evidence, room = offset.copy(), np.empty(K), (np.empty((r, r)), np.empty((3, r)))
     which = np.arange(K)
     for still in (NEAR, SETTLED):

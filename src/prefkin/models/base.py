@@ -6,9 +6,10 @@ probabilities, policies, questions and files, so they are written once, here.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, wraps
 from numbers import Integral, Real
@@ -36,10 +37,13 @@ from prefkin.data.checks import is_missing, is_number, plain_array
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.rows import Grown, Rows, UserRows, grown
 from prefkin.data.storage import label_from_json
 from prefkin.decide.belief import Belief
+from prefkin.decide.plan import Crowd, planned
 from prefkin.decide.policy import Policy, greedy_policy, safest_policy
+from prefkin.decide.rules.pairs import Question
+from prefkin.decide.rules.pool import Pool
 from prefkin.decide.session import ActiveSession
 from prefkin.decide.states import read_state
 from prefkin.errors import AnswerWarning, DependenceWarning, InvalidComparisons, InvalidParameter
@@ -71,6 +75,25 @@ def on_its_threads(method: Method) -> Method:
     return working  # type: ignore[return-value]
 
 
+def about_users(*names: str) -> Callable[[Method], Method]:
+    """A method about the users that these arguments name: where people are in shards, they alone are read for it."""
+
+    def decorated(method: Method) -> Method:
+        signature = inspect.signature(method)
+
+        @wraps(method)
+        def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._crowd is None:
+                return method(self, *args, **kwargs)
+            given = signature.bind(self, *args, **kwargs).arguments
+            labels = [given[name] for name in names if given.get(name) is not None]
+            return method(self._crowd.only(labels), *args, **kwargs)
+
+        return asked  # type: ignore[return-value]
+
+    return decorated
+
+
 class PreferenceModel(ClassifierMixin, BaseEstimator):
     """Base of the estimators: a scikit-learn classifier of "the first one is preferred", with users as metadata."""
 
@@ -84,6 +107,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
     n_comparisons_: FloatArray  # (U,) N_u
     _users: UserRows
+    _crowd: Any = None  # people who are in shards, not in memory
+    _past: dict[str, Any]  # what was taken in since the fit, as plain values: so that nothing counts twice
     _keeps_float32 = False  # features given as float32 stay so, in half the memory
 
     # -- what a method decides ---------------------------------------------------------------------------------------
@@ -112,6 +137,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     @overload
     def neighbours(self, user: Hashable, weights: Literal[True]) -> tuple[LabelArray, FloatArray]: ...
 
+    @about_users("user")
     def neighbours(self, user: Hashable, weights: bool = False) -> LabelArray | tuple[LabelArray, FloatArray]:
         """Labels of the users whose data shape `user`'s estimate, itself included.
 
@@ -123,6 +149,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         counts = self._users.counts[members]
         return self.users_[members], counts / max(float(counts.sum()), 1e-300)
 
+    @about_users("user")
     @on_its_threads
     def closest(self, user: Hashable, n: int = 10) -> Closest:
         """The `n` people whose preferences are most like those of `user`, and how sure that is; `print` shows them.
@@ -196,6 +223,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
         return information_matrix(rows, ridge=ridge, kappa=kappa)
 
+    @about_users("user")
     @on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """θ_u and, as its covariance, the inverse of `information(user)`: what policies and questions are made from."""
@@ -217,6 +245,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         """Positive where the first action is preferred."""
         if not hasattr(self, "_users"):
             check_is_fitted(self)
+            return self._crowd.log_odds(self._checked_features, Z, users)
         if isinstance(Z, Comparisons):
             users = Z.users if users is None else users
             Z = Z.Z
@@ -258,6 +287,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def summary(self) -> Summary:
         """How alike these people are; `print` says it in words."""
         check_is_fitted(self)
+        if self._crowd is not None:
+            raise InvalidParameter("with users in shards neighbourhoods are computed when asked for: neighbours(user)")
         counts, n = self._users.counts, len(self._users)
         sizes, from_own = np.empty(n, dtype=np.intp), np.empty(n)
         distinct = list[int]()
@@ -301,6 +332,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         for members, some in owners.items():
             yield np.array(some), np.frombuffer(members, dtype=np.intp)
 
+    @about_users("user")
     def coverage_map(self, user: Hashable, n: int = 5) -> CoverageMap:
         """The `n` directions in which `user`'s preference is known least, in words; `print` shows a small table."""
         own, pooled = self._doubt_left(user)
@@ -317,6 +349,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def comparisons(self, user: Hashable = None) -> Comparisons:
         """What the model was fitted on, sorted by user; or one user's part of it."""
         check_is_fitted(self)
+        if self._crowd is not None:
+            return self._crowd.comparisons(user)
         every = np.arange(len(self._users)) if user is None else np.array([self.position(user)])
         rows, sizes = self._users.of_many(every.tolist()), np.diff(self._users.starts)[every]
         users = self.users_[np.repeat(every, sizes)]
@@ -324,6 +358,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     # -- acting on it ------------------------------------------------------------------------------------------------
 
+    @about_users("user")
     def policy(
         self,
         user: Hashable,
@@ -355,6 +390,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         beta = pessimism * self.width(user)
         return safest_policy(candidates, self.belief(user), beta=beta, reference=w, scope=scope)
 
+    @about_users("user")
     def session(
         self,
         user: Hashable,
@@ -395,6 +431,66 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             model=self._digest,
         )
 
+    def plan_questions(
+        self,
+        candidates: Candidates,
+        budget: float,
+        *,
+        per_person: int | None = None,
+        away: Iterable[Hashable] = (),
+        costs: Mapping[Hashable, float] | None = None,
+    ) -> list[tuple[Any, Question]]:
+        """Whom to ask what: `budget` questions over all people together, as (user, question) in the order to ask.
+
+        An answer also tells about those who are alike, so the next question goes to the person and the pair that take
+        most from everybody's expected log-loss. Answers are not waited for: plan some, `update`, and plan again.
+
+        Parameters
+        ----------
+        budget : questions; with `costs`, what they may cost together
+        per_person : questions for one person at most
+        away : users who cannot be asked
+        costs : what a question costs, of users for whom it is not 1
+
+        >>> import numpy as np
+        >>> from prefkin import PrefKin
+        >>> from prefkin.data.synthetic import demo_population
+        >>> people, stories = demo_population(np.random.default_rng(0))
+        >>> plan = PrefKin().fit(people.data).plan_questions(stories, 5, per_person=1)
+        >>> len(plan), len({user for user, _ in plan})
+        (5, 5)
+        """
+        check_is_fitted(self)
+        refuse_other_candidates(candidates)
+        if candidates.dim != self.n_features_in_:
+            raise InvalidParameter(
+                f"the candidates have {candidates.dim} features, the model has {self.n_features_in_}"
+            )
+        if not (isinstance(budget, Real) and 0 < budget < np.inf):
+            raise InvalidParameter(f"budget must be a number above 0; got {budget!r}")
+        if per_person is not None and not (isinstance(per_person, Integral) and per_person > 0):
+            raise InvalidParameter(f"per_person must be a whole number above 0; got {per_person!r}")
+        n = len(self.users_)
+        most, price = np.full(n, np.inf if per_person is None else float(per_person)), np.ones(n)
+        for user in away:
+            most[self.position(user)] = 0.0
+        for user, cost in ({} if costs is None else costs).items():
+            if not (isinstance(cost, Real) and 0 < cost < np.inf):
+                raise InvalidParameter(f"a question must cost a number above 0; for {user!r} got {cost!r}")
+            price[self.position(user)] = float(cost)
+        pool, labels = Pool.of(candidates), self.users_.tolist()
+        with single_threaded():
+            people, X = self._as_crowd(pool.Z * np.float64(pool.unit))
+            found = planned(people, X, float(budget), most=most, costs=price)
+        return [(labels[one.person], pool.question(one.pair, one.gain)) for one in found]
+
+    def _as_crowd(self, Z: FloatArray) -> tuple[Crowd, FloatArray]:  # noqa: ARG002
+        """What is known about everybody together, and pairs in the same units."""
+        raise InvalidParameter(
+            f"{type(self).__name__} does not know what an answer of one person tells about others; fit PrefKin to plan "
+            "for all, or plan for each person with model.session(user, candidates).plan(n)"
+        )
+
     def resume_session(self, source: str | Path | dict[str, Any], candidates: Candidates) -> ActiveSession:
         """A session saved with `session.save(path)` or `session.state()`, ready to go on."""
         state = read_state(source)
@@ -416,8 +512,43 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     # -- data in -----------------------------------------------------------------------------------------------------
 
+    def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
+        """New answers, and new users, without learning everybody again; this method cannot."""
+        raise InvalidParameter(
+            f"{type(self).__name__} cannot take in new answers one by one: fit it again on all comparisons, or fit "
+            "PrefKin or OffC2PL, which can"
+        )
+
+    def _read_more(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, Grown]:
+        """Check what `update` was given against the fit: the new rows alone, and all of them."""
+        check_is_fitted(self)
+        if isinstance(Z, Comparisons):
+            if any(given is not None for given in (y, users, sample_weight)):
+                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+            data = Z
+        else:
+            _refuse_texts(Z)
+            _check_feature_names(self, Z, reset=False)
+            if y is None or users is None:
+                raise InvalidComparisons("new answers need y and users: say what was answered, and who answered")
+            answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
+            data = Comparisons.from_arrays(Z, answers, users, weights=sample_weight)
+        if data.dim != self._users.dim:
+            raise InvalidComparisons(
+                f"the new answers have {data.dim} features, the model has {self._users.dim}; describe both in the same "
+                "way"
+            )
+        if data.feature_names and self.feature_names_ and data.feature_names != self.feature_names_:
+            raise InvalidComparisons(
+                f"the new answers have features {', '.join(data.feature_names)}, the model has "
+                f"{', '.join(self.feature_names_)}; give the same, in the same order"
+            )
+        new = self._counted(data.by_user(), data.weighted, "weights" if data is Z else "sample_weight")
+        return new, grown(self._users, new)
+
     def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any, positive: Any) -> tuple[UserRows, LabelArray]:
         """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
+        self._past = {}
         for of_the_last_fit in ("_digest", "_likeness"):
             self.__dict__.pop(of_the_last_fit, None)
         if isinstance(Z, Comparisons):
@@ -443,25 +574,37 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             given = getattr(self, "feature_names_in_", None)  # scikit-learn's, when Z was a frame
             self.feature_names_ = None if given is None else tuple(str(name) for name in given)
         rows = data.by_user(copy=not isinstance(Z, Comparisons))
-        if not data.weighted and (counted := effective_weights(rows)) is not None:
-            warnings.warn(
-                f"rows look like all pairs of rankings or ratings, where nobody ever contradicts themselves: "
-                f"{len(counted)} rows count for {counted.sum():.0f}; use Comparisons.from_rankings, or pass "
-                f"{'weights' if isinstance(Z, Comparisons) else 'sample_weight'} (1 for each, if they are answers)",
-                DependenceWarning,
-                stacklevel=3,
-            )
-            rows = replace(rows, rows=rows.rows._replace(weights=counted))
+        rows = self._counted(rows, data.weighted, "weights" if isinstance(Z, Comparisons) else "sample_weight")
         if rows.rows.Z.dtype == np.float32 and not self._keeps_float32:
             rows = replace(rows, rows=rows.rows._replace(Z=rows.rows.Z.astype(np.float64)))
         return rows, classes
 
+    @staticmethod
+    def _counted(rows: UserRows, weighted: bool, name: str) -> UserRows:
+        """Rows that were made from rankings count for what they tell, and a warning says so."""
+        counted = None if weighted else effective_weights(rows)
+        if counted is None:
+            return rows
+        warnings.warn(
+            f"rows look like all pairs of rankings or ratings, where nobody ever contradicts themselves: "
+            f"{len(counted)} rows count for {counted.sum():.0f}; use Comparisons.from_rankings, or pass "
+            f"{name} (1 for each, if they are answers)",
+            DependenceWarning,
+            stacklevel=4,
+        )
+        return replace(rows, rows=rows.rows._replace(weights=counted))
+
     def _named_features(self) -> dict[str, Any]:
-        """Feature names for a model file; `checked` ones came from a frame and are compared with later frames."""
-        return {"feature_names": self.feature_names_, "feature_names_checked": hasattr(self, "feature_names_in_")}
+        """Feature names for a model file; `checked` ones came from a frame and are compared with later frames.
+
+        And what was taken in since the fit.
+        """
+        checked = hasattr(self, "feature_names_in_")
+        return {"feature_names": self.feature_names_, "feature_names_checked": checked, "past": self._past}
 
     def _restore_features(self, about: dict[str, Any]) -> None:
         """Take names out of what a model file says; files written before there were names have none."""
+        self._past = dict(about.pop("past", {}))
         names = about.pop("feature_names", None)
         checked = about.pop("feature_names_checked", False)
         self.feature_names_ = None if names is None else tuple(names)
@@ -471,7 +614,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
     def position(self, user: Hashable) -> int:
         """Where `user` stands in `users_` and the arrays beside it."""
         check_is_fitted(self)
-        return self._users.index(user)
+        return int(self._crowd.position(user)) if self._crowd is not None else self._users.index(user)
 
     def _owners(self, users: Any, n: int) -> IntArray:
         if users is None:
@@ -490,9 +633,9 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         _check_feature_names(self, Z, reset=False)
         answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
         new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
-        if new.dim != self._users.dim:
+        if new.dim != self.n_features_in_:
             raise InvalidParameter(
-                f"the new user has {new.dim} features, the model has {self._users.dim}; describe both in the same way"
+                f"the new user has {new.dim} features, the model has {self.n_features_in_}; describe both alike"
             )
         return new
 

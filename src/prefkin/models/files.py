@@ -20,14 +20,27 @@ from safetensors.numpy import save as to_safetensors
 
 from prefkin.data.checks import LARGEST_FEATURE, largest_entry
 from prefkin.data.storage import label_from_json, label_to_json, write_atomically
-from prefkin.errors import ModelFileError, PrefkinError
+from prefkin.errors import ModelFileError, PrefkinError, ShardError
 from prefkin.models.reports import SAYING
 
-__all__ = ["MODEL_FILE", "load", "read_model_file", "write_model_file"]
+__all__ = [
+    "CROWD_FILE",
+    "ENCODER_FILE",
+    "MODEL_FILE",
+    "load",
+    "read_archive",
+    "read_model_file",
+    "write_model_file",
+]
 
 FORMAT_VERSION = 1
 MODEL_FILE = "model.safetensors"
 """Name of the model inside a folder that `prefkin fit --out` wrote."""
+ENCODER_FILE = "encoder.json"
+"""Beside it, if the features came from an encoder: which one."""
+
+CROWD_FILE = "crowd.safetensors"
+"""Likewise of a model whose people are in shards beside it."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -61,6 +74,15 @@ def read_model_file(path: str | Path) -> tuple[str, dict[str, Any], np.ndarray[A
         file = file / MODEL_FILE
     if not file.is_file():
         raise ModelFileError(f"{file}: no such model file; save one with model.save(path) or prefkin fit --out DIR")
+    header, arrays = read_archive(file)
+    with _fitting_together(file):
+        labels = _labels(header["labels"], header["labels_dtype"])
+        _refuse_misfits(len(labels), arrays)
+        return str(header["kind"]), dict(header["about"]), labels, arrays
+
+
+def read_archive(file: Path) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays of a file of ours, as they were written."""
     try:
         with file.open("rb") as opened, safe_open(_for_safetensors(file, opened), framework="numpy") as archive:
             metadata = archive.metadata() or {}
@@ -79,11 +101,8 @@ def read_model_file(path: str | Path) -> tuple[str, dict[str, Any], np.ndarray[A
     if metadata.get("digest") != _digest(metadata["prefkin"], tensors):
         raise ModelFileError(f"{file}: the contents do not match their checksum: the file is damaged; save it again")
     with _fitting_together(file):
-        labels = _labels(header["labels"], header["labels_dtype"])
         narrowed = header.get("narrowed", tensors)  # not said in older files: all of them
-        arrays = {name: _wide(tensor) if name in narrowed else tensor for name, tensor in tensors.items()}
-        _refuse_misfits(len(labels), arrays)
-        return str(header["kind"]), dict(header["about"]), labels, arrays
+        return header, {name: _wide(tensor) if name in narrowed else tensor for name, tensor in tensors.items()}
 
 
 def _for_safetensors(file: Path, opened: BinaryIO) -> str:
@@ -100,7 +119,7 @@ def _fitting_together(file: str | Path) -> Iterator[None]:
     """A checksum says that a file is as it was written, not that it was written by us: whatever fails is a misfit."""
     try:
         yield
-    except ModelFileError:
+    except (ModelFileError, ShardError):
         raise
     except Exception as error:
         reason = f" ({error})" if isinstance(error, PrefkinError | _Misfit) else ""
@@ -185,6 +204,8 @@ KINDS = {
     "GroupShrinkage": "prefkin.models.baselines",
 }
 """Where the class that reads a kind of model is: it is imported when a file of that kind is read."""
+SHARDED = {"OffC2PL": "prefkin.models.off_c2pl.shards", "PrefKin": "prefkin.models.prefkin.shards"}
+"""Likewise of models whose people are in shards."""
 
 
 def load(path: str | Path) -> Any:
@@ -197,6 +218,9 @@ def load(path: str | Path) -> Any:
     ...     load(f"{folder}/kin").users_.tolist()
     ['ann', 'bo']
     """
+    if (file := Path(path) / CROWD_FILE).is_file():
+        with _fitting_together(file):
+            return import_module(SHARDED[read_archive(file)[0]["kind"]]).load_crowd(Path(path))
     kind, about, labels, arrays = read_model_file(path)
     if kind not in KINDS:
         raise ModelFileError(f"{path}: holds a model of kind {kind!r:.40}, which this prefkin does not know")

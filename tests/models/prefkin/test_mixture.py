@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefkin.execution.executor import threads
+from prefkin.inference.components import propagate
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, expand
 from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place, settle
+from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place
 from prefkin.models.prefkin.mixture import (
     Apart,
     Centres,
@@ -23,6 +24,7 @@ from prefkin.models.prefkin.mixture import (
     set_evidence,
     solved,
 )
+from prefkin.models.prefkin.settling import settle
 from tests.oracles import gaussian
 
 
@@ -31,7 +33,7 @@ def some_users(seed, d=3, sizes=(2, 3, 8)):
     starts = np.concatenate([[0], np.cumsum(sizes)])
     data = Signed(rng.standard_normal((starts[-1], d)), rng.uniform(0.5, 2.0, starts[-1]), starts)
     n = len(data.X)
-    sites = Sites(rng.uniform(0.05, 0.3, n), rng.uniform(0.1, 1.0, n), -rng.uniform(0.2, 1.0, n))
+    sites = Sites(rng.uniform(0.05, 0.3, n), rng.uniform(0.1, 1.0, n), -rng.uniform(0.2, 1.0, n), np.zeros(n))
     return rng, data, sites
 
 
@@ -94,7 +96,7 @@ def test_matrices_turn_to_double_precision_where_single_is_not_enough(rng):
     """A direction known a million times as well as the prior, beside directions without any answer."""
     X = rng.standard_normal((2, 40, 64)) + 100.0 * rng.standard_normal(64)
     data = stacked(list(X.astype(np.float32)))
-    sites = Sites(np.full(80, 0.2), rng.uniform(0.1, 1.0, 80), np.zeros(80))
+    sites = Sites(np.full(80, 0.2), rng.uniform(0.1, 1.0, 80), np.zeros(80), np.zeros(80))
     matrices, directions = ByMatrices.of(data, sites), ByDirections.of(replace(data, X=data.X.astype(float)), sites)
     m = rng.standard_normal(64)
     for variance in (1.0, 100.0, 1e4):
@@ -188,11 +190,21 @@ def test_quadratics_are_the_sums_of_their_sites(rng):
 
 @pytest.mark.parametrize(
     ("mean", "variance"),
-    [(0.0, 0.01), (1.0, 1.0), (-2.0, 4.0), (3.0, 30.0), (-6.0, 2.0), (-12.0, 4.0), (-30.0, 100.0), (0.0, 100.0)],
+    [
+        (0.0, 0.01),
+        (1.0, 1.0),
+        (-2.0, 4.0),
+        (3.0, 30.0),
+        (-6.0, 2.0),
+        (-12.0, 4.0),
+        (-30.0, 100.0),
+        (0.0, 100.0),
+        (-60.0, 1.0),
+    ],
 )
 def test_a_site_has_the_mass_mean_and_variance_of_the_answer(mean, variance):
     """Under what the other rows say, N(mean, variance): the row itself, with its old site, is taken out first."""
-    old = Sites(np.array([0.1]), np.array([0.3]), np.zeros(1))
+    old = Sites(np.array([0.1]), np.array([0.3]), np.zeros(1), np.zeros(1))
     known, pull = 1 / variance + old.precision, mean / variance + old.pull
     site = refine(old, np.ones(1), pull / known, 1 / known)
     log_mass, middle, spread = gaussian.tilted_moments(mean, variance)
@@ -203,6 +215,9 @@ def test_a_site_has_the_mass_mean_and_variance_of_the_answer(mean, variance):
         np.array([[site.precision[0]]]), site.pull, site.level[0], np.array([mean]), np.array([[variance]])
     )
     assert own_mass == pytest.approx(log_mass, abs=1e-4)
+    compiled = propagate(np.full((1, 1, 1), np.sqrt(variance)), np.full((1, 1), mean), np.zeros(1))
+    assert compiled.evidence[0] == pytest.approx(log_mass, abs=1e-4)
+    assert compiled.margin[0, 0] == pytest.approx(middle, abs=2e-4 * (1 + abs(mean)))
 
 
 def test_rows_that_count_twice_are_two_rows(rng):

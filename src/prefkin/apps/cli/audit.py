@@ -15,11 +15,15 @@ from prefkin.models.reports import counted
 
 
 def audit(
-    file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
+    file: Path = typer.Argument(
+        help="Comparisons: .parquet, .csv, .jsonl, .json, .npz, .csv.gz, ...; or a folder of Parquet files."
+    ),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
     features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
     items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
     drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
+    ties: str | None = typer.Option(None, help="half: a tie is half an answer for each side."),
+    yes: str | None = typer.Option(None, help="The answer that means that the first was preferred: left, A, ..."),
     names: str | None = typer.Option(None, help="Names for features that have none in the file, separated by commas."),
     as_json: bool = typer.Option(False, "--json", help="Print findings as JSON."),
 ) -> None:
@@ -27,7 +31,7 @@ def audit(
 
     Example: prefkin audit votes.csv --map user=worker
     """
-    data = comparisons_from(file, mapping, features, items, drop, names)
+    data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
     with working(), about(file):
         findings = audit_data(data)
     if as_json:

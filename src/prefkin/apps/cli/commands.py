@@ -19,11 +19,15 @@ __all__ = ["COMMANDS", "app", "run"]
 
 COMMANDS = {
     "demo": "The main job on built-in data, in seconds, with pictures.",
+    "embed": "Texts as features, each distinct one once; the same command goes on where it was interrupted.",
     "audit": "What is wrong or thin in the data, before any fit.",
     "fit": "Fit, print a summary, save the model and pictures.",
     "rank": "Rank each context's actions for one user, or for all; the recommended action is marked.",
     "predict": "The probability of each answer: the pairs as they were given, with a column p.",
+    "export": "What was learnt, for trainers and annotation tools: reward heads, preference sets, questions.",
     "ask": "Questions in the terminal, each next one chosen by the model; every answer is kept the moment it is given.",
+    "plan": "Whom to ask what next, over all people together.",
+    "update": "New answers into a fitted folder.",
     "annotate": "A page on which people compare pairs, each next one chosen by the model.",
     "answers": "What people answered, as comparisons that fit reads.",
     "bench": "How fast each public call is, against what one would write instead, in one run.",

@@ -80,10 +80,20 @@ def comparisons_from(
     items: Path | None,
     drop: list[str],
     names: str | None = None,
+    yes: str | None = None,
+    ties: str | None = None,
 ) -> Comparisons:
     """Read a comparisons file, name its features, and say what was left out."""
-    with without_panics(file):
-        data = read_comparisons(file, column_map(mapping), features=listed(features), items=items, drop=tuple(drop))
+    with working(), without_panics(file):
+        data = read_comparisons(
+            file,
+            column_map(mapping),
+            features=listed(features),
+            items=items,
+            drop=tuple(drop),
+            ties=ties,
+            positive=yes,
+        )
     if (given := listed(names)) is not None:
         if len(given) != data.dim:
             raise InvalidParameter(f"--names gives {len(given)} names for {data.dim} features; give one for each")

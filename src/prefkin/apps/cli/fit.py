@@ -14,8 +14,10 @@ from scipy.linalg import eigvalsh
 
 from prefkin.apps.cli.console import about, check_folder, comparisons_from, err, out, table, working, write_folder
 from prefkin.apps.cli.findings import next_steps, tables
+from prefkin.apps.cli.fit_folder import fit_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.formats import as_csv, encoder_of
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import METHODS, Comparison, compare, splits
 from prefkin.evaluate.plots import (
@@ -28,15 +30,20 @@ from prefkin.evaluate.plots import (
     plot_users,
 )
 from prefkin.models.base import PreferenceModel
-from prefkin.models.files import MODEL_FILE
+from prefkin.models.files import CROWD_FILE, ENCODER_FILE, MODEL_FILE
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.reports import Summary
 
+ITEMS_FILE = "items.csv"
+"""Items with the factors that were learnt for them; what `rank` and questions take as candidates."""
 WRITTEN = (
     MODEL_FILE,
+    CROWD_FILE,
     "summary.json",
+    ENCODER_FILE,
+    ITEMS_FILE,
     "users.csv",
     "groups.csv",
     *(f"{name}.png" for name in ("users", "estimates", "coverage", "eigenvalues", "reliability")),
@@ -49,12 +56,16 @@ PAIRS_CONSIDERED = 2000
 
 
 def fit(
-    file: Path = typer.Argument(help="Comparisons: .parquet, .csv, .jsonl or .npz."),
+    file: Path = typer.Argument(
+        help="Comparisons: .parquet, .csv, .jsonl, .json, .npz, .csv.gz, ...; or a folder of Parquet files."
+    ),
     out_dir: Path = typer.Option(..., "--out", help="Folder for the model, the summary and the pictures."),
     mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
     features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
     items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
     drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
+    ties: str | None = typer.Option(None, help="half: a tie is half an answer for each side."),
+    yes: str | None = typer.Option(None, help="The answer that means that the first was preferred: left, A, ..."),
     names: str | None = typer.Option(None, help="Names for features that have none in the file, separated by commas."),
     gamma: str | None = typer.Option(
         None, help="Use the paper's algorithm with this threshold: a number, under, over, or auto."
@@ -76,6 +87,9 @@ def fit(
     ),
     compared: bool = typer.Option(False, "--compare", help="Also compare methods on held-out answers."),
     pictures: bool = typer.Option(True, help="Draw pictures (needs matplotlib)."),
+    memory: str | None = typer.Option(None, help="With a folder: memory to use, such as 4GB; half of what is free."),
+    workers: int | None = typer.Option(None, help="With a folder: work in so many processes (Dask).", min=1),
+    scheduler: str | None = typer.Option(None, help="With a folder: let this Dask cluster work, tcp://HOST:PORT."),
 ) -> None:
     """Fit, print a summary, save the model and pictures.
 
@@ -110,14 +124,24 @@ def fit(
             distance=distance,
             coverage="measured" if regularity is None else _regularity(regularity),
         )
-    data = comparisons_from(file, mapping, features, items, drop, names)
+    at_once = not isinstance(model, PrefKin) or compared or features or items or names or yes or ties
+    if file.is_dir() and any(file.glob("*.parquet")) and not at_once:
+        fit_folder(file, out_dir, model, mapping, drop, memory, workers, scheduler)
+        return
+    if (memory, workers, scheduler) != (None, None, None):
+        raise InvalidParameter(
+            "--memory, --workers and --scheduler are for a folder of .parquet files that is fitted shard by shard: "
+            "without --gamma, --compare, --features, --items, --names, --yes and --ties"
+        )
+    data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
     name = method if gamma is None and method != BEST else type(model).__name__
     with working(), about(file):
+        beside = _beside(file, data)
         if compared:
             splits(data)  # what cannot be compared is refused before the work
         model.fit(data)
         found = model.summary()
-        contents = _kept(model, name, found, data, None, pictures)
+        contents = _kept(model, name, found, data, None, pictures) | beside
         write_folder(out_dir, contents, WRITTEN)  # before a word is said: output may fail
     print_summary(model, found, json.loads(contents["summary.json"]))
     result = None
@@ -127,7 +151,7 @@ def fit(
             if method == BEST and result.best != name:
                 name, model = result.best, METHODS[result.best]().fit(data)
                 found = model.summary()
-            contents = _kept(model, name, found, data, result, pictures)
+            contents = _kept(model, name, found, data, result, pictures) | beside
             write_folder(out_dir, contents, WRITTEN)
         print_comparison(result)
         if method == BEST:
@@ -278,6 +302,22 @@ def _pictures(model: PreferenceModel, data: Comparisons, result: Comparison | No
     if result is not None:
         drawn["reliability.png"] = as_png(plot_reliability({"PrefKin": result.reliability()}))
     return drawn
+
+
+def _beside(file: Path, data: Comparisons) -> dict[str, bytes]:
+    """Files that say where features came from."""
+    found, encoder = {}, encoder_of(file)
+    if encoder is not None:
+        found[ENCODER_FILE] = json.dumps(encoder).encode()
+    if data.learnt_features:
+        found[ITEMS_FILE] = _items(data)
+    return found
+
+
+def _items(data: Comparisons) -> bytes:
+    items = Candidates.from_items(data)
+    factors = {f"phi{k}": column.tolist() for k, column in enumerate(items.features.T)}
+    return as_csv({"item": items.actions.tolist(), **factors})
 
 
 def _model_bytes(model: PreferenceModel) -> bytes:

@@ -12,9 +12,10 @@ from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics.directions import ByDirections
 from prefkin.inference.quadratics.forms import Quadratics, Terms
 from prefkin.inference.quadratics.matrices import STACKED_UP_TO, ByMatrices, mirrored
-from prefkin.inference.quadratics.signed import Signed, per_user_sum
+from prefkin.inference.quadratics.signed import SINGLE_FROM, Signed, per_user_sum
 
 __all__ = [
+    "SINGLE_FROM",
     "STACKED_UP_TO",
     "ByDirections",
     "ByMatrices",

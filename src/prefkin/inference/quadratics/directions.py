@@ -92,3 +92,16 @@ class ByDirections(Quadratics):
         at = (self.V @ mean.astype(self.V.dtype)).astype(np.float64)
         explained = (self.b * at - 0.5 * self.h * at**2) / (1.0 + variance * self.h)
         return self._levels(variance) + per_user_sum(explained, self.starts)
+
+    def posterior_means(self, means: FloatArray, variance: float, trust: FloatArray) -> FloatArray:
+        """trust × E θ of everybody when θ ~ N(means / trust, τ² I), (U, d)."""
+        owner = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        at = np.einsum("rd,rd->r", self.V, means[owner])
+        pull = (trust[owner] * self.b - self.h * at) / (1.0 + variance * self.h)
+        return means + variance * per_user_sum(pull[:, None] * self.V, self.starts)
+
+    def joined(self, other: ByDirections) -> ByDirections:
+        """These users, then others."""
+        V, h = np.concatenate([self.V, other.V]), np.concatenate([self.h, other.h])
+        b, const = np.concatenate([self.b, other.b]), np.concatenate([self.const, other.const])
+        return ByDirections(V, h, b, const, np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]))

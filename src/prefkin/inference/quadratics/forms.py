@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.inference.propagation import Sites
+from prefkin.inference.quadratics.signed import Signed
 
 __all__ = ["Quadratics", "Terms"]
 
@@ -68,6 +70,11 @@ class Terms:
 class Quadratics(ABC):
     """Many users' quadratics."""
 
+    @classmethod
+    @abstractmethod
+    def of(cls, data: Signed, sites: Sites) -> Self:
+        """From the sites of everybody's rows."""
+
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -77,7 +84,7 @@ class Quadratics(ABC):
         """Number of features."""
 
     @abstractmethod
-    def some(self, users: IntArray) -> Quadratics:
+    def some(self, users: IntArray) -> Self:
         """A few, in the order given."""
 
     @abstractmethod
@@ -87,3 +94,11 @@ class Quadratics(ABC):
     @abstractmethod
     def evidences(self, mean: FloatArray, variance: float) -> FloatArray:
         """log ∫ exp(quadratic) N(θ; mean, τ² I) dθ of everybody, (U,)."""
+
+    @abstractmethod
+    def posterior_means(self, means: FloatArray, variance: float, trust: FloatArray) -> FloatArray:
+        """As of `Terms`, (U, d), in less time: without the terms."""
+
+    @abstractmethod
+    def joined(self, other: Self) -> Self:
+        """These users, then others whose quadratics are kept in the same way, in double precision."""

@@ -109,6 +109,32 @@ class ByMatrices(Quadratics):
 
         return self.const + np.array(for_each(one, range(len(self)), label="evidence"))
 
+    def posterior_means(self, means: FloatArray, variance: float, trust: FloatArray) -> FloatArray:
+        """trust × E θ of everybody when θ ~ N(means / trust, τ² I), (U, d)."""
+        found = np.empty(self.c.shape)
+        if self.dim <= STACKED_UP_TO and self.H.dtype == np.float64:
+            step = max(1, AT_ONCE // self.dim**2)
+            for some in (slice(start, start + step) for start in range(0, len(self), step)):
+                H, m = self.H[some], means[some]
+                pull = trust[some, None] * self.c[some] - np.matmul(H, m[:, :, None])[:, :, 0]
+                M = variance * H
+                np.einsum("...ii->...i", M)[...] += 1.0
+                found[some] = m + variance * np.linalg.solve(M, pull[:, :, None])[:, :, 0]
+            return found
+
+        def one(user: int) -> None:
+            factored = self._factored(user, variance)
+            pull = trust[user] * factored.c - factored.H @ means[user]
+            found[user] = means[user] + variance * factored.solve(pull).astype(np.float64)
+
+        for_each(one, range(len(self)), label="posterior means")
+        return found
+
+    def joined(self, other: ByMatrices) -> ByMatrices:
+        """These users, then others; the rows of single precision are not kept together."""
+        H, c = np.concatenate([self.H, other.H]), np.concatenate([self.c, other.c])
+        return ByMatrices(H, c, np.concatenate([self.const, other.const]))
+
     def _factored(self, user: int, variance: float) -> _Factored:
         """In double precision where single precision could not tell a known direction from an unknown one."""
         H, c = self.H[user], self.c[user]

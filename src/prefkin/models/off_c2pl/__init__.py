@@ -9,4 +9,5 @@ threshold  the paper's Appendix A, and a threshold by held-out answers
 advice     why nobody was connected, and what it would take
 bounds     the paper's bounds as numbers
 estimator  `OffC2PL`: the files above, called in order
+shards     the same with more users than memory holds: pooled estimates of those asked about
 """

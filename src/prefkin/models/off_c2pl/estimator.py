@@ -14,16 +14,17 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import probe_users
+from prefkin.data.folds import only, probe_users
 from prefkin.data.rows import Rows, UserRows
+from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
-from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidParameter, NoEdgeWarning
+from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidComparisons, InvalidParameter, NoEdgeWarning
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import ridge_by_held_out
 from prefkin.inference.information import confidence_width
 from prefkin.inference.many import estimate_users
-from prefkin.models.base import PreferenceModel, on_its_threads
+from prefkin.models.base import PreferenceModel, about_users, on_its_threads
 from prefkin.models.files import write_model_file
 from prefkin.models.off_c2pl.advice import what_an_edge_takes
 from prefkin.models.off_c2pl.graph import Graph
@@ -97,6 +98,7 @@ class OffC2PL(PreferenceModel):
     n_comparisons_: FloatArray
     _scale: Scale | None  # of preferences; None: not asked for
     _keeps_float32 = True
+    _among: int | None = None  # U, where not all users are here
 
     def __init__(
         self,
@@ -126,7 +128,9 @@ class OffC2PL(PreferenceModel):
 
         Parameters
         ----------
-        Z : (n, d) feature differences φ(x, a) − φ(x, a′); or `Comparisons`, and then nothing else
+        Z : (n, d) feature differences φ(x, a) − φ(x, a′); or `Comparisons`, and then nothing else; or what
+            `prefkin.open_comparisons` returns: then everybody's own estimates and radii are kept in shards, and pooled
+            ones are computed for the users who are asked about
         y : (n,) 1 when a was preferred, 0 when a′ was; or words: left and right, first and second, a and b, chosen
             and rejected; or any two labels
         users : (n,) who answered; one user when not given
@@ -134,18 +138,72 @@ class OffC2PL(PreferenceModel):
         positive : which of two other labels means that a was preferred; the larger one unless given
         """
         self._check_parameters()
+        if isinstance(Z, ShardedComparisons):
+            return self._fit_shards(Z, given=(y, users, sample_weight, positive))
+        self._crowd = None
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         with threads(self.n_jobs):
             self._prepare(rows)
             points = self._locate(rows)  # line 2: θ̂_u and CI_u
             graph = replace(points, gamma=self._thresholds(rows, points))  # lines 4-7
             pooled = pool_neighbourhoods(rows, graph, ridge=self.ridge_)  # lines 9-11
-        self._users, self.graph_ = rows, graph
-        self.users_, self.classes_ = rows.labels, classes
-        self.n_comparisons_ = rows.counts
-        self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
+        self.classes_ = classes
+        self._take(rows, graph, pooled)
         self._warn()
         return self
+
+    def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+        """New answers, and new users: own estimates of those who gave them, then the connection test and pooling.
+
+        A threshold or λ that the fit chose stays; everything else is as a fit on all comparisons would have it.
+
+        >>> import numpy as np
+        >>> Z = np.array([[0.9, 0.1], [0.8, -0.2], [0.7, 0.3], [0.9, 0.0]])
+        >>> model = OffC2PL(gamma=0.0).fit(Z[:3], [1, 1, 1], users=["ann", "ann", "bo"])
+        >>> model.update(Z[3:], [0], users=["bo"]).n_comparisons_.tolist()
+        [2.0, 2.0]
+        """
+        if self._crowd is not None:
+            raise InvalidParameter("people in shards cannot be updated yet: fit the folder again with the new files")
+        _, more = self._read_more(Z, y, users, sample_weight)
+        rows = more.rows
+        with threads(self.n_jobs):
+            own = np.empty((len(rows), rows.dim))
+            own[more.before] = self.own_theta_
+            own[more.who] = estimate_users(only(rows, more.who), ridge=self.ridge_)
+            points = self._locate(rows, theta=own)
+            chosen = np.full(len(rows), self.gamma_[0]) if self.gamma == "auto" else self._thresholds(rows, points)
+            graph = replace(points, gamma=chosen)
+            pooled = pool_neighbourhoods(rows, graph, ridge=self.ridge_)
+        self.__dict__.pop("_digest", None)
+        self._take(rows, graph, pooled)
+        return self
+
+    def _take(self, rows: UserRows, graph: Graph, pooled: FloatArray) -> None:
+        self._users, self.users_, self.graph_ = rows, rows.labels, graph
+        self.n_comparisons_ = rows.counts
+        self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
+
+    def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
+        from prefkin.models.off_c2pl.shards import fit_shards
+
+        if any(each is not None for each in given):
+            raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+        for of_the_last_fit in ("_users", "graph_", "users_", "theta_", "own_theta_", "radius_", "gamma_", "_digest"):
+            self.__dict__.pop(of_the_last_fit, None)
+        self.__dict__.pop("n_comparisons_", None)
+        self._crowd = None
+        self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
+        self.classes_, self.positive_ = np.array([0, 1]), 1
+        with threads(self.n_jobs):
+            self._crowd = fit_shards(self, data)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """What is in shards is read when it is asked for, of everybody."""
+        if name in ("users_", "own_theta_", "radius_", "n_comparisons_") and self._crowd is not None:
+            return self._crowd.column(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
 
@@ -154,10 +212,10 @@ class OffC2PL(PreferenceModel):
         self.ridge_ = ridge_by_held_out(rows) if isinstance(self.ridge, str) else self.ridge
         self._scale = learn_scale(rows, probe_users(rows)) if self._needs_scale() else None
 
-    def _locate(self, rows: UserRows, n_users: int | None = None) -> Graph:
-        """Own estimates and radii of these users among `n_users`: the graph before any threshold is set."""
+    def _locate(self, rows: UserRows, n_users: int | None = None, theta: FloatArray | None = None) -> Graph:
+        """Own estimates (unless known) and radii of these users among `n_users`: the graph before any threshold."""
         n_users = len(rows) if n_users is None else n_users
-        theta = estimate_users(rows, ridge=self.ridge_)
+        theta = estimate_users(rows, ridge=self.ridge_) if theta is None else theta
         radius = self._paper_radii(rows, n_users) if self.radius == "theory" else self._calibrated_radii(rows, theta)
         enough = rows.counts >= self._coverage().least_count(n_users=n_users, dim=rows.dim, delta=self.delta)
         return Graph(theta, radius, np.zeros(len(rows)), self.alpha, enough, self._beliefs(rows))
@@ -214,6 +272,7 @@ class OffC2PL(PreferenceModel):
     def _prior(self) -> tuple[float, float]:
         return self.ridge_, self.kappa
 
+    @about_users("user")
     @on_its_threads
     def width(self, user: Hashable) -> float:
         """β̃_u, from the number of comparisons in the neighbourhood  [paper: beta].
@@ -227,10 +286,11 @@ class OffC2PL(PreferenceModel):
                 self._pooled_rows(user), self.theta_[u], self.information(user), self._scale, level=1.0 - self.delta
             )
         pooled = float(self.n_comparisons_[self.members(u)].sum())
-        return self._width(pooled, self._users.dim, len(self._users))
+        return self._width(pooled, self._users.dim, self._among or len(self._users))
 
     # -- telling why -------------------------------------------------------------------------------------------------
 
+    @about_users("user", "other")
     @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other`'s comparisons are used for `user`, or not."""
@@ -278,6 +338,8 @@ class OffC2PL(PreferenceModel):
         """
         check_is_fitted(self)
         new = self._newcomer(Z, y)
+        if self._crowd is not None:
+            return self._crowd.fold_in(new)
         known, alone = self.graph_, self._locate(new, n_users=len(self._users))
         at = len(known)  # the newcomer's position behind everybody else
         points = Graph(
@@ -375,8 +437,14 @@ class OffC2PL(PreferenceModel):
     # -- on disk -----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
+        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back.
+
+        With users in shards `path` is a folder, and the comparisons stay where they are.
+        """
         check_is_fitted(self)
+        if self._crowd is not None:
+            self._crowd.save(path)
+            return
         about = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params(deep=False).items()

@@ -6,9 +6,13 @@ degrees    people who differ by degrees
 metric     how people differ: isotropic, diagonal, full or whitened covariance, learnt from everybody
 groups     the search for who belongs together
 crowd      the same among thousands: sets merged with their likely partners
+modes      those whose sites do not settle
+settling   everybody under a prior learnt from some: in parts, of which no memory need hold all
 odds       what speaks for and against two users belonging together
 calibrate  what held-out answers decide: the metric, spread of users, trust in probabilities
 habit      a habit of taking the first side
 newcomer   what is known about somebody of whom nothing is known: people in general
+update     tomorrow's answers under the prior as it is, and whether it should be learnt again
 estimator  `PrefKin`
+shards     the same with more people than memory holds
 """

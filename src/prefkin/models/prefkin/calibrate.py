@@ -20,8 +20,9 @@ from prefkin.data.folds import held_out_folds, leverage, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.loss import moderated
-from prefkin.inference.propagation import Sites, above_zero, cavities, refine
+from prefkin.inference.propagation import Sites, above_zero, cavities
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
+from prefkin.inference.steps import improved
 from prefkin.models.prefkin.degrees import bounded, fit_degrees
 from prefkin.models.prefkin.metric import Learnt, Metric, Unit, learn_metric, sizes
 from prefkin.models.prefkin.mixture import (
@@ -40,9 +41,11 @@ __all__ = [
     "Fit",
     "Fitted",
     "Verdict",
+    "best_temperature",
     "fitted_in",
     "judge",
     "loss_of_groups",
+    "losses_by_temperature",
     "temperature_of_groups",
     "with_scales",
 ]
@@ -230,9 +233,18 @@ def temperature_of_groups(groups: Mixture, data: Signed) -> float:
 
     Held-out answers would be foretold by groups that they helped to find; one answer finds no group.
     """
+    return best_temperature(losses_by_temperature(groups, data))
+
+
+def losses_by_temperature(groups: Mixture, data: Signed) -> FloatArray:
+    """How badly each answer is foretold by all others, in sum, at each temperature, (T,)."""
     middle, spread = cavities(groups.sites, data.weights, *groups.margins(data))
     margin = moderated(middle, spread)
-    loss = np.array([data.weights @ np.logaddexp(0.0, -temperature * margin) for temperature in TEMPERATURES])
+    return np.array([data.weights @ np.logaddexp(0.0, -temperature * margin) for temperature in TEMPERATURES])
+
+
+def best_temperature(loss: FloatArray) -> float:
+    """Where these losses, and what speaks against a temperature, are least."""
     return float(TEMPERATURES[np.argmin((loss + TEMPERED).round(9))])
 
 
@@ -331,7 +343,7 @@ class _Court:
         for _ in range(CALIBRATION.matching):
             terms = expand(case.known, sites).at(within)
             beliefs = row_beliefs(case.known, terms, within, *_centre(terms, top))
-            sites = refine(sites, case.known.weights, *beliefs, offset=case.known.offset)
+            sites = improved(sites, case.known, *beliefs)
         return case._replace(sites=sites)
 
 

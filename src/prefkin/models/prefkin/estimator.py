@@ -7,7 +7,7 @@ everybody alike, or nobody related. All else follows from the posterior: estimat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
@@ -23,21 +23,24 @@ from sklearn.utils.validation import check_is_fitted
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.folds import PREDICT_FOR, by_content, only
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.rows import Grown, Rows, UserRows
+from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
+from prefkin.decide.plan import Crowd as PlanCrowd
 from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
-from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, SeparationWarning
+from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, PriorWarning, SeparationWarning
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
 from prefkin.inference.propagation import Sites, above_zero
-from prefkin.inference.quadratics import expand
+from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.base import (
     PreferenceModel,
+    about_users,
     generator,
     on_its_threads,
     refuse_a_second_label,
@@ -56,13 +59,16 @@ from prefkin.models.prefkin.calibrate import (
     with_scales,
 )
 from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import find_groups, settle
+from prefkin.models.prefkin.groups import find_groups
 from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, Prior, finished, pieces, solved
-from prefkin.models.prefkin.newcomer import group_chances, people_in_general, person_as_population
+from prefkin.models.prefkin.modes import at_their_modes
+from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd
+from prefkin.models.prefkin.settling import settle
+from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
@@ -96,6 +102,8 @@ class PrefKin(PreferenceModel):
     membership_ : (U, K + 1) probability of each group and, last, of standing alone
     habit_ : (U,) log odds by which each takes the first side whatever is on it, where both sides are known
         (`from_sides`) and evidence finds such a habit, else 0; preferences and predictions are without it
+    refit_gain_ : after `update`, log evidence of the new answers under a prior learnt from them alone, over that under
+        the prior in use; −∞ after `fit`
 
     >>> import numpy as np
     >>> from prefkin.data.synthetic import demo_population
@@ -108,6 +116,7 @@ class PrefKin(PreferenceModel):
     structure_: str
     evidence_: dict[str, float]
     habit_: FloatArray
+    refit_gain_: float
 
     def __init__(
         self,
@@ -127,9 +136,12 @@ class PrefKin(PreferenceModel):
     def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
         """Learn every user's preference, and how much users have in common.
 
-        Parameters are those of `OffC2PL.fit`.
+        Parameters are those of `OffC2PL.fit`. Z may also be what `prefkin.open_comparisons` returns; then what is
+        learnt about people is kept in shards, too.
         """
         self._check_parameters()
+        if isinstance(Z, ShardedComparisons):
+            return self._fit_shards(Z, given=(y, users, sample_weight, positive))
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         _refuse_nothing(rows)
         with threads(self.n_jobs):
@@ -138,10 +150,99 @@ class PrefKin(PreferenceModel):
         self._warn_of_separation()
         return self
 
+    def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
+        from prefkin.models.prefkin.shards import fit_shards
+
+        if any(each is not None for each in given):
+            raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+        for of_the_last_fit in ("_users", "_fitted", "users_", "theta_", "membership_", "n_comparisons_", "_digest"):
+            self.__dict__.pop(of_the_last_fit, None)
+        self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
+        self.classes_, self.positive_ = np.array([0, 1]), 1
+        with threads(self.n_jobs):
+            self._crowd = fit_shards(self, data)
+        self.structure_, self.evidence_ = self._crowd.structure, self._crowd.evidence
+        return self
+
+    @on_its_threads
+    def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
+        """New answers, and new users, under the prior as it is; those who gave them are placed anew.
+
+        Nobody else is: their memberships stay, and estimates follow the centre of the group they share. Metric, scales
+        and the groups there are stay until the next `fit`; `refit_gain_` says whether that is worth while, and
+        `PriorWarning` when it clearly is. Parameters are those of `fit`; rows count in addition to those there are.
+
+        >>> import numpy as np
+        >>> from prefkin.data.synthetic import demo_population
+        >>> data = demo_population(np.random.default_rng(0))[0].data
+        >>> model = PrefKin().fit(data.take(np.arange(0, len(data), 2)))
+        >>> more = model.update(data.take(np.arange(1, len(data), 2)))
+        >>> more is model, float(model.n_comparisons_.sum()) == len(data), model.refit_gain_ < 0
+        (True, True, True)
+        """
+        if self._crowd is not None:
+            raise InvalidParameter("people in shards cannot be updated yet: fit the folder again with the new files")
+        new, more = self._read_more(Z, y, users, sample_weight)
+        habits = np.full(len(more.rows), float(np.mean(self.habit_)))
+        habits[more.before] = self.habit_
+        rows = replace(more.rows, habits=habits if self.habit_.any() else None)
+        more = more._replace(rows=rows)
+        gain = gain_of_refit(self._fitted, new)
+        fitted = taken_in(self._fitted, more)
+        own = self._own_of(rows, fitted.metric, more) if "own_theta_" in self.__dict__ else None
+        for computed_when_asked_for in ("radius_", "_radii", "own_theta_", "_likeness"):
+            self.__dict__.pop(computed_when_asked_for, None)
+        if own is not None:
+            self.__dict__["own_theta_"] = own
+        self._users, self.users_, self.n_comparisons_, self.habit_ = rows, rows.labels, rows.counts, habits
+        self.refit_gain_ = gain
+        self._keep(fitted)
+        if clearly_better(gain, len(new)):
+            warnings.warn(
+                f"the new answers come from people unlike those whom the model knows: log evidence {gain:+.1f} for a "
+                "prior learnt from them alone; learn it again with model.fit(model.comparisons())",
+                PriorWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _own_of(self, rows: UserRows, metric: Metric, more: Grown) -> FloatArray:
+        """`own_theta_`, computed for those alone who said something new."""
+        own = np.empty((len(rows), rows.dim))
+        own[more.before] = self.own_theta_
+        own[more.who] = self._estimated(only(rows, more.who), metric)
+        return own
+
+    def _estimated(self, rows: UserRows, metric: Metric) -> FloatArray:
+        measured = replace(rows, rows=rows.rows._replace(Z=metric.rows(rows.rows.Z)))
+        return metric.preferences(estimate_users(measured, ridge=1.0 / max(self._own_variance, LIMITS.least_variance)))
+
     def _learn(self, rows: UserRows) -> None:
+        self._crowd = None
+        lesson = self._lesson(rows)
+        known, chosen, wide, temperature = lesson.known, lesson.chosen, lesson.wide, lesson.temperature
+        rows, metric = lesson.rows, lesson.metric
+        data = lesson.data if len(lesson.data) == len(rows) else metric.signed(rows)
+        if len(known) < len(rows):
+            wide = None if wide is None else settle(wide, known, data)
+            chosen = settle(chosen, known, data)
+        chosen, wide = at_their_modes(chosen, data), None if wide is None else at_their_modes(wide, data)
+        if lesson.tempered:
+            temperature = temperature_of_groups(chosen, data)
+        for computed_when_asked_for in ("radius_", "_radii", "own_theta_", "_likeness"):
+            self.__dict__.pop(computed_when_asked_for, None)
+        self.structure_, self.evidence_ = lesson.structure, lesson.evidence
+        self._users, self.users_ = rows, rows.labels
+        self.n_comparisons_ = rows.counts
+        self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
+        self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
+        self._own_variance, self.refit_gain_ = lesson.own_variance, -np.inf
+
+    def _lesson(self, rows: UserRows) -> Lesson:
+        """What these people, or as many of them as can be afforded, teach about people."""
         known = self._sample(rows, min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2)))
         crowd = self._sample(rows, max(largest_crowd(len(rows), len(rows.rows.y) / len(rows), rows.dim), len(known)))
-        rows, plain, habits = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
+        rows, plain, _ = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
         few, some = only(rows, known), _search(plain, None)
         company = only(rows, crowd) if len(crowd) > len(known) else None
         verdict, found = Verdict(), some
@@ -169,23 +270,20 @@ class PrefKin(PreferenceModel):
         chosen, wide, temperature = found.groups if grouped else degrees, None, verdict.temperature
         if not grouped and verdict.scales is not None:
             chosen, wide = with_scales(found.fit, *verdict.scales), degrees
-        self.structure_ = _structure(chosen, degrees, grouped)
         evidence = found.groups.evidence if len(rows) > 1 else -np.inf
-        self.evidence_ = {"by degrees": found.everybody.evidence, "groups": evidence}
-        known, data = crowd if grouped else known, found.fit.data
-        data = data if len(data) == len(rows) else metric.signed(rows)
-        if len(known) < len(rows):
-            wide = None if wide is None else settle(wide, known, data)
-            chosen = settle(chosen, known, data)
-        if grouped:
-            temperature = 1.0 if few.recurring else temperature_of_groups(chosen, data)
-        for computed_when_asked_for in ("radius_", "_radii", "own_theta_"):
-            self.__dict__.pop(computed_when_asked_for, None)
-        self._users, self.users_ = rows, rows.labels
-        self.n_comparisons_ = rows.counts
-        self.habit_ = np.zeros(len(rows)) if habits is None else habits.each
-        self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
-        self._own_variance = degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim
+        return Lesson(
+            rows,
+            crowd if grouped else known,
+            found.fit.data,
+            metric,
+            chosen,
+            wide,
+            1.0 if grouped else temperature,
+            grouped and not few.recurring,
+            _structure(chosen, degrees, grouped),
+            {"by degrees": found.everybody.evidence, "groups": evidence},
+            degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim,
+        )
 
     def _loss_of(self, found: _Search, rows: UserRows) -> float:
         return loss_of_groups(rows, found.fit.metric, found.groups, self.predict_for)
@@ -225,6 +323,12 @@ class PrefKin(PreferenceModel):
             self.__dict__.pop(of_the_last_fit, None)
         self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
         self.membership_ = fitted.mixture.weights
+
+    def __getattr__(self, name: str) -> Any:
+        """What is in shards is read when it is asked for, of everybody."""
+        if name in ("users_", "theta_", "membership_", "n_comparisons_") and self._crowd is not None:
+            return self._crowd.column(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- choices -----------------------------------------------------------------------------------------------------
 
@@ -291,6 +395,8 @@ class PrefKin(PreferenceModel):
         `weights=True` also how much: the user's own answers decide a share of the estimate, the rest comes from the
         others in proportion to their comparisons and the probability that they belong together.
         """
+        if self._crowd is not None:
+            return self._crowd.neighbours(user, weights)
         u = self.position(user)
         members = self.members(u)
         members = members[np.argsort(self._likeness.from_(u)[members], kind="stable")]
@@ -326,22 +432,26 @@ class PrefKin(PreferenceModel):
             return super()._membership()
         return self.membership_, self._fitted.metric.preferences(self._fitted.mixture.centres.mean)
 
+    @about_users("user")
     @on_its_threads
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
         u = self.position(user)
         return self._fitted.covariance(u)
 
+    @about_users("user")
     @on_its_threads
     def information(self, user: Hashable) -> FloatArray:
         """Posterior precision of a user's preference, the inverse of `covariance`, shape (d, d)."""
         return self.belief(user).information
 
+    @about_users("user")
     @on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """The posterior of a user's preference: what policies and questions are made from."""
         return Belief.from_covariance(self.theta_[self.position(user)], self.covariance(user))
 
+    @about_users("user")
     def width(self, user: Hashable) -> float:
         """The normal quantile of `level`: a policy's value is below its reward with that probability."""
         self.position(user)
@@ -356,6 +466,8 @@ class PrefKin(PreferenceModel):
         measures it. Warns where that study found the radius too small.
         """
         check_is_fitted(self)
+        if self._crowd is not None:
+            return self._crowd.column("radius")
         self._warn_of_miscalibration()
         return self._radii
 
@@ -375,11 +487,8 @@ class PrefKin(PreferenceModel):
     def own_theta_(self) -> FloatArray:  # type: ignore[override]
         """Each user's preference from their own rows alone, shrunk as people's overall variance asks for."""
         check_is_fitted(self)
-        rows, metric = self._users, self._fitted.metric
-        measured = replace(rows, rows=rows.rows._replace(Z=metric.rows(rows.rows.Z)))
         with threads(self.n_jobs):
-            own = estimate_users(measured, ridge=1.0 / max(self._own_variance, LIMITS.least_variance))
-        return metric.preferences(own)
+            return self._estimated(self._users, self._fitted.metric)
 
     def _warn_of_miscalibration(self) -> None:
         """Where benchmarks/coverage.py found norms underestimated: too few rows, or answers that are nearly certain."""
@@ -419,6 +528,8 @@ class PrefKin(PreferenceModel):
     def summary(self) -> Summary:
         """How alike these people are, and how sure that is; `print` says it in words."""
         check_is_fitted(self)
+        if self._crowd is not None:
+            return self._crowd.summary()
         places = np.argmax(self.membership_, axis=1)
         last = self.membership_.shape[1] - 1
         grouped = self.structure_ == "groups"
@@ -452,6 +563,7 @@ class PrefKin(PreferenceModel):
             found[piece] = np.where(leaning[piece], 1.0 - own, 0.0)
         return found
 
+    @about_users("user", "other")
     @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
@@ -507,7 +619,11 @@ class PrefKin(PreferenceModel):
     def _own_share(self, position: int, copies: float = 1.0) -> float:
         """How much of the estimate the user's own answers decide, had there been so many `copies` of them."""
         mixture = self._fitted.mixture
-        variance = copies * (mixture.prior.alone if len(self.members(position)) == 1 else mixture.prior.within)
+        if mixture.others is None:
+            lonely = len(self.members(position)) == 1
+        else:
+            lonely = float(mixture.share[position].max(initial=0.0)) <= 0.5
+        variance = copies * (mixture.prior.alone if lonely else mixture.prior.within)
         return variance * float(np.trace(mixture.users.some(np.array([position])).at(variance).A[0])) / self._users.dim
 
     def _rows_to_half(self, position: int) -> float:
@@ -532,6 +648,7 @@ class PrefKin(PreferenceModel):
 
     # -- acting on it ------------------------------------------------------------------------------------------------
 
+    @about_users("user")
     def session(
         self,
         user: Hashable,
@@ -572,6 +689,14 @@ class PrefKin(PreferenceModel):
             return ActiveSession.of_newcomer(person, candidates, **settings)
         return ActiveSession.from_belief(self.belief(user), candidates, **settings)
 
+    def _as_crowd(self, Z: FloatArray) -> tuple[PlanCrowd, FloatArray]:
+        if len(self._users) * self._fitted.metric.dim**2 > LIMITS.most_numbers:
+            raise InvalidParameter(
+                f"{len(self._users)} people with {self._users.dim} features are too many to plan for at once: it takes "
+                "a matrix each; use a model of fewer people or features"
+            )
+        return everybody_at_once(self._fitted), self._fitted.metric.rows(Z)
+
     @cached_property
     def _population(self) -> Population:
         """Made once for all newcomers."""
@@ -581,7 +706,7 @@ class PrefKin(PreferenceModel):
     def _learnt(self) -> tuple[FloatArray, ...]:
         mixture, wide = self._fitted.mixture, self._fitted.wide
         prior = [np.array(each.prior[1:]) for each in (mixture, wide) if each is not None]
-        return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites, *prior
+        return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites[:3], *prior
 
     @on_its_threads
     def fold_in(self, Z: ArrayLike | None = None, y: ArrayLike | None = None) -> FoldedIn:
@@ -595,6 +720,8 @@ class PrefKin(PreferenceModel):
         (6, 2)
         """
         check_is_fitted(self)
+        if self._crowd is not None:
+            return self._crowd.fold_in(Z, y)
         fitted = self._fitted
         if Z is None and y is None:
             belief, nothing = self._population.nobody, np.zeros(self.n_features_in_)
@@ -613,8 +740,14 @@ class PrefKin(PreferenceModel):
     # -- on disk -----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
+        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back.
+
+        With people in shards `path` is a folder, and the comparisons stay where they are.
+        """
         check_is_fitted(self)
+        if self._crowd is not None:
+            self._crowd.save(path)
+            return
         mixture, wide = self._fitted.mixture, self._fitted.wide
         about = {
             "metric": self.metric,
@@ -630,6 +763,8 @@ class PrefKin(PreferenceModel):
             "heat": self._fitted.temperature,
             "wide": None if wide is None else [*wide.prior[1:4], wide.evidence],
             **self._named_features(),
+            "own_variance": self._own_variance,
+            "refit_gain": self.refit_gain_ if np.isfinite(self.refit_gain_) else None,
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
         }
         arrays = {
@@ -643,8 +778,8 @@ class PrefKin(PreferenceModel):
             "radius": self._radii,
             "share": mixture.share,
             "m0": mixture.prior.m0,
-            **{f"site_{name}": values for name, values in mixture.sites._asdict().items()},
-            **({} if wide is None else {f"wide_{name}": values for name, values in wide.sites._asdict().items()}),
+            **_kept(mixture.sites, "site"),
+            **({} if wide is None else _kept(wide.sites, "wide")),
         }
         write_model_file(path, "PrefKin", about, self.users_, arrays)
 
@@ -656,7 +791,7 @@ class PrefKin(PreferenceModel):
         rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
         users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
         model.habit_ = arrays.get("habit", np.zeros(len(users)))
-        sites = Sites(*(arrays[f"site_{name}"] for name in Sites._fields))
+        sites = _restored(arrays, "site")
         within, between, top, evidence = about["numbers"]
         # files of before 0.3 hold what features were divided by
         metric = Metric(arrays["root"] if "root" in arrays else 1.0 / arrays["scale"])
@@ -669,7 +804,7 @@ class PrefKin(PreferenceModel):
         wide = None
         if about.get("wide"):  # one group with everybody, around 0
             *spreads, evidence = about["wide"]
-            sites = Sites(*(arrays[f"wide_{name}"] for name in Sites._fields))
+            sites = _restored(arrays, "wide")
             prior = Prior(np.zeros(metric.dim), *spreads)
             everybody = np.ones((len(users), 1))
             quadratics = expand(metric.signed(users), sites)
@@ -679,9 +814,29 @@ class PrefKin(PreferenceModel):
         model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
         kept = {name: about["evidence"][name] for name in ("by degrees", "groups")}
         model.evidence_ = {name: -np.inf if value is None else float(value) for name, value in kept.items()}
+        gain = about.get("refit_gain")
+        model.refit_gain_ = -np.inf if gain is None else float(gain)
+        spread = prior.alone + float((mixture.prior.m0**2).mean())  # about that; not said in older files
+        model._own_variance = float(about.get("own_variance", spread))
         model.n_features_in_ = users.dim
         model._restore_features(about)
         return model
+
+
+class Lesson(NamedTuple):
+    """What some people taught about all."""
+
+    rows: UserRows  # of everybody, beside habits where there are any
+    known: IntArray  # positions of those who taught it
+    data: Signed  # rows in the metric, of some
+    metric: Metric
+    chosen: Mixture  # of those who taught it
+    wide: Mixture | None  # likewise, where held-out answers spoke for less spread than evidence
+    temperature: float
+    tempered: bool  # is the temperature still to be found, with everybody placed?
+    structure: str
+    evidence: dict[str, float]
+    own_variance: float  # of people, for estimates from own rows alone
 
 
 class _Search(NamedTuple):
@@ -713,6 +868,17 @@ def _search(fit: Fit, company: UserRows | None, like: _Search | None = None) -> 
         everybody = fit_degrees(data, rounds, everybody.prior, sites)
     groups = find_groups(data, everybody, None if like is None else like.groups) if len(data) > 1 else everybody
     return _Search(fit, everybody, groups)
+
+
+def _kept(sites: Sites, name: str) -> dict[str, FloatArray]:
+    """Sites for a model file."""
+    return {f"{name}_precision": sites.precision, f"{name}_pull": sites.pull, f"{name}_level": sites.level}
+
+
+def _restored(arrays: Mapping[str, FloatArray], name: str) -> Sites:
+    """Sites out of one."""
+    precision, pull, level = (arrays[f"{name}_{part}"] for part in ("precision", "pull", "level"))
+    return Sites(precision, pull, level, np.zeros(len(level)))
 
 
 def _ball(C: FloatArray, level: float) -> float:

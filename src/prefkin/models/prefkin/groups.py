@@ -2,7 +2,7 @@
 
 A Chinese-restaurant prior (concentration 1) on the partition; sets of users are merged while evidence grows, then
 everybody may move, with their own data taken out of a group before it is asked how well it fits. Scales and the common
-mean follow by evidence. Among many users sets are merged as in `crowd`; `settle` places those who were not asked.
+mean follow by evidence. Among many users sets are merged as in `crowd`; `settling` places those who were not asked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
@@ -36,7 +37,7 @@ from prefkin.models.prefkin.mixture import (
 )
 from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, affordable, searching
 
-__all__ = ["find_groups", "place", "settle"]
+__all__ = ["NOBODY", "asked_anew", "find_groups", "merged_sets", "place"]
 
 STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # likewise, where little is known of it
@@ -193,12 +194,8 @@ def _assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contende
         if share.shape[1] == 0:
             break
         centres, sizes = Centres.of(crowd.summed(share), prior), share.sum(axis=0)
-        old, new = share[asked], np.empty((len(asked), len(sizes)))
-        for piece, own in crowd:
-            some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
-            mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
-            fits = _fits(mine, old[some], centres, sizes, prior, alone[asked[some]], contenders)
-            new[some] = _chances(fits, alone[asked[some]])
+        old = share[asked]
+        new = asked_anew(crowd, share, asked, alone[asked], centres, sizes, prior, contenders)
         moved = np.abs(new - old)
         change = float(moved.sum()) / len(share) if many else float(moved.max(initial=0.0))
         share[asked] = new if turn < 4 else (new + old) / 2.0  # damped, should two partitions alternate
@@ -207,6 +204,26 @@ def _assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contende
         if change < 1e-3 or not len(asked):
             break
     return share[:, share.sum(axis=0) > NOBODY]
+
+
+def asked_anew(
+    crowd: Crowd,
+    share: FloatArray,
+    asked: IntArray,
+    alone: FloatArray,
+    centres: Centres,
+    sizes: FloatArray,
+    prior: Prior,
+    contenders: int,
+) -> FloatArray:
+    """Memberships of those who are asked, (asked, K); `alone` is their log weight of standing alone."""
+    new = np.empty((len(asked), len(sizes)))
+    for piece, own in crowd:
+        some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
+        mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
+        fits = _fits(mine, share[asked[some]], centres, sizes, prior, alone[some], contenders)
+        new[some] = _chances(fits, alone[some])
+    return new
 
 
 def _chances(fits: FloatArray, alone: FloatArray) -> FloatArray:
@@ -417,10 +434,19 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
 
 
 @in_one_order
-def place(known: Mixture, data: Signed, rounds: int = 8) -> Mixture:
-    """New users among known groups: those groups, and everybody in them, stay as they are."""
-    sizes, prior, contenders = known.share.sum(axis=0), known.prior, affordable(data).contenders
-    nowhere = np.zeros((len(data), len(sizes)))
+def place(
+    known: Mixture, data: Signed, rounds: int = 8, contenders: int | None = None, who: IntArray | None = None
+) -> Mixture:
+    """New users among known groups: those groups, and everybody in them, stay as they are.
+
+    `who` says where in `known` each one stands whose answers are already in the groups (−1: nowhere): these answers are
+    taken out first. Evidence is that of everybody's answers, each placed for themselves.
+    """
+    sizes, prior = known.sizes, known.prior
+    contenders = affordable(data).contenders if contenders is None else contenders
+    weight = np.log(sizes.sum() + (0.0 if known.by_degrees else np.exp(prior.lonely)))
+    without = None if who is None else _Without.of(known, who)
+    nowhere, centres = np.zeros((len(data), len(sizes))), known.centres if without is None else without.beside(known)
     sites = Sites.start(data.weights, (prior.alone + float(np.mean(prior.m0**2))) * data.sizes)
     for turn in range(rounds):
         users = expand(data, sites)
@@ -428,41 +454,65 @@ def place(known: Mixture, data: Signed, rounds: int = 8) -> Mixture:
         alone = (
             np.full(len(users), -np.inf) if known.by_degrees else users.evidences(prior.m0, prior.alone) + prior.lonely
         )
-        share = _chances(_fits(terms, nowhere, known.centres, sizes, prior, alone, contenders), alone)
-        found = solved(users, sites, share, prior, terms=terms, centres=known.centres)
+        fits = _fits(terms, nowhere, known.centres, sizes, prior, alone, contenders)
+        if without is not None:
+            fits[without.user, without.group] = without.fits(terms, sizes, prior)
+        share = np.ones(fits.shape) if known.by_degrees else _chances(fits, alone)
+        seats = share if without is None else without.seats(share)
+        evidence = float((logsumexp(np.column_stack([fits, alone]), axis=1) - weight).sum())
+        found = solved(users, sites, seats, prior, evidence, terms=terms, centres=centres)
         if turn < rounds - 1:
             sites = found.refined(data)
-    return found
+    return replace(found, share=share)
 
 
-@in_one_order
-def settle(known: Mixture, who: IntArray, data: Signed) -> Mixture:
-    """Everybody, under a prior learnt from some of them (`who`): placed one by one, then all together."""
-    share, sites = np.empty((len(data), known.share.shape[1])), Sites.start(data.weights)
-    for piece in pieces(len(data), data.dim**2):
-        part = data.between(piece)
-        placed, rows = place(known, part, rounds=2), slice(data.starts[piece.start], data.starts[piece.stop])
-        share[piece] = placed.share
-        for target, values in zip(sites, placed.refined(part), strict=True):
-            target[rows] = values
-    share[who] = known.share  # they shaped the groups: their own data were taken out when they chose
-    users, prior = expand(data, sites), known.prior
-    if not known.by_degrees:
-        crowd = Crowd(users, prior.within)
-        share = _assign(crowd, _with_sets_of_loners(users, share, prior), prior, rounds=2)
-    sites = solved(users, sites, share, prior).refined(data)
-    return solved(expand(data, sites), sites, share, prior, known.evidence)
+class _Without(NamedTuple):
+    """Groups as they would be without somebody who is in them: pairs of a user and a group."""
+
+    user: IntArray  # (n,) among those who are placed
+    group: IntArray  # (n,)
+    part: FloatArray  # (n,) with how much of their old answers they are in it
+    left: Centres  # (n,) what the others say
+
+    @classmethod
+    def of(cls, known: Mixture, who: IntArray) -> _Without:
+        """Of those who stand somewhere in `known`."""
+        there = np.flatnonzero(who >= 0)
+        at, group = np.nonzero(known.share[who[there]] > MEMBER)
+        part = known.share[who[there[at]], group]
+        own, sums = known.terms_of(who[there]), known.centres.sums
+        A = sums.A[group] - part[:, None, None].astype(sums.A.dtype) * own.A[at]
+        left = Terms(A, sums.a[group] - part[:, None] * own.a[at], np.zeros(len(at)))
+        return cls(there[at], group, part, Centres.of(left, known.prior))
+
+    def beside(self, known: Mixture) -> Centres:
+        """The known centres, then one for each pair."""
+        both, left = known.centres, self.left
+        sums = Terms(*(np.concatenate(p) for p in zip(_arrays(both.sums), _arrays(left.sums), strict=True)))
+        return Centres(sums, np.concatenate([both.mean, left.mean]), np.concatenate([both.doubt, left.doubt]))
+
+    def fits(self, own: Terms, sizes: FloatArray, prior: Prior) -> FloatArray:
+        """As `_fits`, of the pairs."""
+        mine = own[self.user]
+        joined = replace(self.left.sums + mine, level=mine.level)
+        gain = set_evidence(joined, prior.m0, prior.between) - set_evidence(self.left.sums, prior.m0, prior.between)
+        others = sizes[self.group] - self.part
+        return gain + np.log(others, out=np.full(len(others), -np.inf), where=others > FEW)
+
+    def seats(self, share: FloatArray) -> FloatArray:
+        """Memberships with a column for each pair beside those of the groups, whose place it takes."""
+        n, K = share.shape
+        wide = np.zeros((n, K + len(self.user)))
+        wide[:, :K] = share
+        wide[self.user, self.group] = 0.0
+        wide[self.user, K + np.arange(len(self.user))] = share[self.user, self.group]
+        return wide
 
 
-def _with_sets_of_loners(users: Quadratics, share: FloatArray, prior: Prior) -> FloatArray:
-    """Groups of which those who taught the prior had too few members to see: sought among those left alone."""
-    alone = np.flatnonzero(alone_in(share) > 0.5)
-    alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), LIMITS.most_crowd)).astype(int)]
-    if len(alone) < 2:
-        return share
-    new = _as_share(_merge(users.some(alone).at(prior.within), prior, np.arange(len(alone))))
-    wider = np.zeros((len(share), share.shape[1] + new.shape[1]))
-    wider[:, : share.shape[1]] = share
-    wider[alone[new.any(axis=1)]] = 0.0
-    wider[alone, share.shape[1] :] = new
-    return wider
+def _arrays(terms: Terms) -> tuple[FloatArray, FloatArray, FloatArray]:
+    return terms.A, terms.a, terms.level
+
+
+def merged_sets(users: Terms, prior: Prior) -> FloatArray:
+    """Memberships, (U, K), in the sets of two and more that evidence unites these users to."""
+    return _as_share(_merge(users, prior, np.arange(len(users))))

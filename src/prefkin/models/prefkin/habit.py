@@ -22,9 +22,9 @@ from prefkin.data.rows import UserRows
 from prefkin.inference.propagation import above_zero, cavities
 from prefkin.inference.quadratics import Signed
 from prefkin.models.prefkin.calibrate import Fit, fitted_in
-from prefkin.models.prefkin.groups import settle
 from prefkin.models.prefkin.mixture import Mixture
 from prefkin.models.prefkin.settings import HABIT
+from prefkin.models.prefkin.settling import settle
 
 __all__ = ["Habits", "find_habits", "sides_mean_something", "with_habits"]
 

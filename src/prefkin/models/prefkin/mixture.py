@@ -20,8 +20,9 @@ from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
-from prefkin.inference.propagation import Sites, refine
-from prefkin.inference.quadratics import STACKED_UP_TO, Quadratics, Signed, Terms, mirrored
+from prefkin.inference.propagation import Sites
+from prefkin.inference.quadratics import STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
+from prefkin.inference.steps import improved
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Centres",
     "Crowd",
     "Mixture",
+    "Others",
     "Person",
     "Prior",
     "Scaling",
@@ -40,6 +42,7 @@ __all__ = [
     "inverse",
     "joint_evidence",
     "kept_rows",
+    "nobody",
     "pieces",
     "row_beliefs",
     "set_evidence",
@@ -244,6 +247,14 @@ class Person:
 
 
 @dataclass(frozen=True, eq=False)
+class Others:
+    """People who are known by the sums over them only."""
+
+    sizes: FloatArray  # (K,) how many of them each group has
+    by_degrees: bool  # are they one group in which everybody certainly is?
+
+
+@dataclass(frozen=True, eq=False)
 class Mixture:
     """Who belongs where, by probability, and everybody's posterior under that."""
 
@@ -255,6 +266,7 @@ class Mixture:
     sites: Sites  # from which the users' quadratics are
     evidence: float  # log evidence of the data and of who belongs together
     terms: Terms | None = None  # everybody's for τ², while a search goes on
+    others: Others | None = None  # who shaped the groups and is not here
 
     def __len__(self) -> int:
         return len(self.share)
@@ -267,7 +279,15 @@ class Mixture:
     @property
     def by_degrees(self) -> bool:
         """One group in which everybody certainly is."""
+        if self.others is not None:
+            return self.others.by_degrees
         return self.share.shape[1] == 1 and bool((self.share == 1.0).all())
+
+    @cached_property
+    def sizes(self) -> FloatArray:
+        """(K,) members of each group, by probability."""
+        here = self.share.sum(axis=0)
+        return here if self.others is None else here + self.others.sizes
 
     def terms_of(self, users: IntArray) -> Terms:
         """Of some users, for τ²."""
@@ -288,8 +308,8 @@ class Mixture:
     def refined(self, data: Signed, stretch: float = 1.0, step: float = 1.0) -> Sites:
         """The sites of everybody's rows, matched to what is now believed about their margins, `stretch` times that."""
         mean, variance = self.margins(data)
-        sites, variance = self.sites.stretched(stretch), stretch**2 * variance
-        return refine(sites, data.weights, stretch * mean, variance, step, data.offset)
+        sites, mean, variance = self.sites.stretched(stretch), stretch * mean, stretch**2 * variance
+        return improved(sites, data, mean, variance, step)
 
     def margins(self, data: Signed) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the margin of each row of these users, (n,) each."""
@@ -303,7 +323,7 @@ class Mixture:
 
             for_each(one, range(len(self)), label="uncertainty of margins")
             return mean, variance
-        for piece in pieces(len(self), data.dim**2):
+        for piece in pieces(len(self), data.dim**2, IN_CACHE):
             for user, C in zip(range(piece.start, piece.stop), covariances(self, piece), strict=True):
                 own = data.own(user)
                 X = data.X[own]
@@ -391,6 +411,16 @@ def solved(
         w = apart.weight
         mean[apart.who] += apart.terms.posterior_means(w[:, None] * prior.m0, prior.alone, w)
     return Mixture(users, share, mean, prior, centres, sites, evidence, crowd.terms)
+
+
+def nobody(centres: Centres, prior: Prior, others: Others, evidence: float) -> Mixture:
+    """Groups without any of their members."""
+    K, d = centres.mean.shape
+    users = ByMatrices(np.empty((0, d, d)), np.empty((0, d)), np.empty(0))
+    none = np.empty(0)
+    return Mixture(
+        users, np.empty((0, K)), np.empty((0, d)), prior, centres, Sites(none, none, none, none), evidence, None, others
+    )
 
 
 class Crowd:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
+from prefkin.decide.plan import Crowd
 from prefkin.decide.population import MixtureBelief, Population
 from prefkin.models.prefkin.calibrate import Fitted
-from prefkin.models.prefkin.mixture import Mixture, Person
+from prefkin.models.prefkin.mixture import Mixture, Person, covariances, pieces
 from prefkin.models.prefkin.settings import TRUST
 
-__all__ = ["group_chances", "people_in_general", "person_as_population"]
+__all__ = ["everybody_at_once", "group_chances", "people_in_general", "person_as_population"]
 
 
 def people_in_general(fitted: Fitted) -> Population:
@@ -32,7 +33,7 @@ def people_in_general(fitted: Fitted) -> Population:
 def _components(known: Mixture) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weights, means and covariances in the metric."""
     prior, centres = known.prior, known.centres
-    weights, means, unit = known.share.sum(axis=0), centres.mean, np.eye(len(prior.m0))
+    weights, means, unit = known.sizes, centres.mean, np.eye(len(prior.m0))
     covariances = centres.doubt.astype(np.float64) + prior.within * unit
     if known.by_degrees:
         return weights, means, covariances
@@ -43,6 +44,23 @@ def _components(known: Mixture) -> tuple[FloatArray, FloatArray, FloatArray]:
 def group_chances(fitted: Fitted, belief: MixtureBelief) -> FloatArray:
     """How probable each of the fitted groups is, (K,)."""
     return np.ones(1) if fitted.mixture.by_degrees else belief.chance[:-1]
+
+
+def everybody_at_once(fitted: Fitted) -> Crowd:
+    """Everybody in their group, with the centre that they share; those who may be elsewhere, for themselves."""
+    known = fitted.mixture if fitted.wide is None else fitted.wide
+    within, n = known.prior.within, len(known)
+    group, keep, spread = np.full(n, -1), np.empty((n, *known.centres.doubt.shape[1:])), np.ones(n)
+    sure = np.flatnonzero(known.share.max(axis=1, initial=0.0) >= TRUST.certain_place)
+    group[sure], spread[sure] = np.argmax(known.share[sure], axis=1), within
+    for piece in pieces(n, keep[0].size):
+        who = np.arange(piece.start, piece.stop)
+        together = group[who] >= 0
+        if together.any():
+            keep[who[together]] = np.eye(keep.shape[1]) - within * known.terms_of(who[together]).A
+        if not together.all():
+            keep[who[~together]] = covariances(known, who[~together])
+    return Crowd(fitted.mixture.mean, keep, spread, group, known.centres.doubt.astype(np.float64))
 
 
 def person_as_population(fitted: Fitted, user: int) -> Population:

@@ -62,7 +62,7 @@ def comparisons_to_turn(mixture: Mixture, user: int, other: int, data: Signed) -
     if not joined:
         truth = around.centres.mean[beside]
     else:
-        groups = np.flatnonzero(elsewhere[:-1] & (around.share.sum(axis=0) > ALMOST))
+        groups = np.flatnonzero(elsewhere[:-1] & (around.sizes > ALMOST))
         alone = _posterior_alone(mixture, user)
         truth = around.centres.mean[groups[np.argmax(score[groups])]] if groups.size else alone
     p = expit(X @ truth)
@@ -92,7 +92,7 @@ def _posterior_alone(mixture: Mixture, user: int) -> FloatArray:
 
 def _without(mixture: Mixture, user: int, other: int) -> tuple[Mixture, int]:
     """The mixture with `user` taken out, and the group of `other` among them: one of its own, should it stand alone."""
-    prior, sums, share = mixture.prior, mixture.centres.sums, mixture.share.copy()
+    prior, sums, share, others = mixture.prior, mixture.centres.sums, mixture.share.copy(), mixture.others
     taken = mixture.terms_of(np.array([user]))
     mine = share[user].copy()
     A = sums.A - mine[:, None, None] * taken.A
@@ -103,7 +103,9 @@ def _without(mixture: Mixture, user: int, other: int) -> tuple[Mixture, int]:
         own = mixture.terms_of(np.array([other]))
         A, a = np.concatenate([A, own.A]), np.concatenate([a, own.a])
         share = np.column_stack([share, np.arange(len(share)) == other])
-    return replace(mixture, share=share, centres=Centres.of(Terms(A, a, np.zeros(len(a))), prior)), beside
+        others = None if others is None else replace(others, sizes=np.append(others.sizes, 0.0))
+    centres = Centres.of(Terms(A, a, np.zeros(len(a))), prior)
+    return replace(mixture, share=share, centres=centres, others=others), beside
 
 
 def _scores(around: Mixture, mixture: Mixture, user: int) -> tuple[FloatArray, FloatArray]:
@@ -111,8 +113,7 @@ def _scores(around: Mixture, mixture: Mixture, user: int) -> tuple[FloatArray, F
     prior, sums, one = mixture.prior, around.centres.sums, mixture.users.some(np.array([user]))
     joined = sums + one.at(prior.within)
     fits = set_evidence(joined, prior.m0, prior.between) - set_evidence(sums, prior.m0, prior.between)
-    sizes = around.share.sum(axis=0)
-    sizes[sizes < ALMOST] = 0.0
+    sizes = np.where(around.sizes < ALMOST, 0.0, around.sizes)
     with np.errstate(divide="ignore"):
         odds = np.append(np.log(sizes), prior.lonely)
     return odds, np.append(fits, one.evidences(prior.m0, prior.alone))

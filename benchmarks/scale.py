@@ -1,0 +1,119 @@
+"""PrefKin on more people than memory holds: makes the data, fits them shard by shard, prints seconds and memory.
+
+    python benchmarks/scale.py FOLDER [--users 10000] [--rows 100] [--dim 64] [--groups 8] [--memory 4GB] [--workers N]
+
+Users belong to groups of equals (preferences of norm 3, features of norm √8), rows are in random order over files of
+200,000. Seconds are by the clock, and of CPU in this process, which another program on the machine changes less; memory
+is the most that this process held, and that of the largest worker beside it.
+Bringing rows of users together is printed apart, since it is done once for all fits. FOLDER.shards holds as much again.
+"""
+
+import argparse
+import os
+import resource
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from scipy.special import expit
+
+import prefkin
+from prefkin.apps.cli.fit_folder import bytes_of
+from prefkin.execution.cluster import on_workers
+from prefkin.execution.progress import reporting
+
+FILE_ROWS = 200_000
+
+
+def generate(folder: Path, users: int, rows: int, dim: int, groups: int, seed: int = 0) -> None:
+    """Files of comparisons in random order; each is there as a whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    centres = np.random.default_rng(seed).normal(size=(groups, dim))
+    centres *= 3.0 / np.linalg.norm(centres, axis=1, keepdims=True)
+    total = users * rows
+    for number, start in enumerate(range(0, total, FILE_ROWS)):
+        file = folder / f"part-{number:05d}.parquet"
+        if file.exists():
+            continue
+        rng = np.random.default_rng([seed, number])
+        at = np.arange(start, min(start + FILE_ROWS, total))
+        owner = (at * 7_368_787) % total % users  # a step that shares no factor with any total used here
+        Z = rng.normal(size=(len(at), dim), scale=1.0 / np.sqrt(dim)).astype(np.float32) * np.float32(np.sqrt(8.0))
+        y = rng.random(len(at)) < expit(np.einsum("ij,ij->i", Z, centres[owner % groups]))
+        frame = pl.DataFrame(
+            {"user": owner, "y": y.astype(np.uint8), "z": pl.Series(Z, dtype=pl.Array(pl.Float32, dim))}
+        )
+        fresh = file.with_suffix(".new")
+        frame.write_parquet(fresh, compression="uncompressed")
+        fresh.replace(file)
+
+
+class Clock:
+    """Seconds of each stage, told by the labels of progress."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, np.ndarray] = {}
+        self.last, self.label = self.now(), "prior"
+
+    @staticmethod
+    def now() -> np.ndarray:
+        """By the clock, and of CPU."""
+        return np.array([time.monotonic(), time.process_time()])
+
+    def __call__(self, label: str, done: int, total: int) -> None:  # noqa: ARG002
+        """As `reporting` asks for."""
+        now = self.now()
+        self.seconds[self.label] = self.seconds.get(self.label, np.zeros(2)) + now - self.last
+        self.last, self.label = now, label if label.startswith(("everybody", "posteriors", "rows")) else "prior"
+
+
+def held() -> str:
+    """The most memory so far, of this process and of the largest one beside it."""
+    both = [resource.getrusage(who).ru_maxrss / 1e6 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return f"{both[0]:.1f} GB" + (f" + {both[1]:.1f} GB a worker" if both[1] > 0.2 else "")
+
+
+def main() -> None:
+    """One run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    for name, value in (("users", 10_000), ("rows", 100), ("dim", 64), ("groups", 8)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--memory", default="4GB")
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    began = time.monotonic()
+    generate(args.folder, args.users, args.rows, args.dim, args.groups)
+    print(f"{args.users:,} users x {args.rows} x {args.dim} made: {time.monotonic() - began:.0f} s", flush=True)
+    began = time.monotonic()
+    data = prefkin.open_comparisons(args.folder, memory=bytes_of(args.memory))
+    print(f"{data}: brought together in {time.monotonic() - began:.0f} s, {held()}", flush=True)
+    clock = Clock()
+    with on_workers(args.workers) if args.workers else nullcontext(), reporting(clock):
+        began = clock.now()
+        model = prefkin.PrefKin(n_jobs=args.threads).fit(data)
+        taken = clock.now() - began
+        clock("end", 0, 0)
+    for label, seconds in clock.seconds.items():
+        each = 1e3 * seconds[1] / args.users
+        print(f"  {label}: {seconds[0]:.1f} s, CPU {seconds[1]:.1f} s, {each:.2f} ms a user", flush=True)
+    print(f"fitted in {taken[0]:.0f} s, CPU {taken[1]:.0f} s, {held()}", flush=True)
+    print(model.summary(), flush=True)
+    right = model._crowd.counts[:-1]
+    print(f"largest groups: {sorted(right.tolist())[::-1][: args.groups]}")
+    users, began = np.arange(min(args.users, 20_000)), time.process_time()
+    model.predict_proba(np.ones((len(users), args.dim)), users=users)
+    print(f"{len(users):,} predictions, one a user: CPU {time.process_time() - began:.1f} s", flush=True)
+    began = time.process_time()
+    paper = prefkin.OffC2PL(gamma=1.0, radius="theory", n_jobs=args.threads).fit(data)
+    print(f"OffC2PL, own estimates and radii: CPU {1e3 * (time.process_time() - began) / args.users:.2f} ms a user")
+    began = time.process_time()
+    found = paper.neighbours(0)
+    print(f"OffC2PL, one user's {len(found)} neighbours, pooled: CPU {time.process_time() - began:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

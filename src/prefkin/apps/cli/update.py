@@ -1,0 +1,169 @@
+"""`prefkin update DIR FILE...`: new answers into a fitted folder, from comparison files and from saved sessions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from prefkin.apps.cli.console import (
+    about,
+    column_map,
+    comparisons_from,
+    listed,
+    out,
+    without_panics,
+    working,
+    write_file,
+    write_folder,
+)
+from prefkin.apps.cli.findings import tables
+from prefkin.apps.cli.fit import ITEMS_FILE, WRITTEN, _model_bytes, _pictures, print_summary, summary
+from prefkin.data.arrays import LabelArray
+from prefkin.data.candidates import Candidates
+from prefkin.data.comparisons import Comparisons
+from prefkin.data.digest import digest
+from prefkin.data.storage import label_from_json
+from prefkin.data.tables import read_candidates
+from prefkin.decide.states import answers_of, fingerprint, read_state
+from prefkin.errors import InvalidComparisons, InvalidParameter, SessionError
+from prefkin.models.files import ENCODER_FILE, MODEL_FILE, load
+from prefkin.models.reports import counted
+
+SESSION = ".json"
+
+
+def update(
+    folder: Path = typer.Argument(metavar="DIR", help="Folder written by prefkin fit, or a model file."),
+    files: list[Path] = typer.Argument(metavar="FILE...", help="Comparisons as for fit, or saved sessions (.json)."),
+    candidates: Path | None = typer.Option(None, help="What the sessions were about."),
+    mapping: list[str] = typer.Option([], "--map", help="Other column names: OURS=THEIRS, repeatable."),
+    features: str | None = typer.Option(None, help="Columns that hold a feature each, separated by commas."),
+    items: Path | None = typer.Option(None, help="Features of items, for tables that name items."),
+    drop: list[str] = typer.Option([], help="Leave out rows: ties, missing; repeatable."),
+    refit: bool = typer.Option(False, help="Then learn the prior again, from everything."),
+) -> None:
+    """New answers into a fitted folder: those who gave them, and new people, are placed anew.
+
+    Example: prefkin update kin tomorrow.csv
+    """
+    model, cands = load(folder), None
+    if candidates is not None:
+        with without_panics(candidates):
+            cands = read_candidates(candidates, column_map(mapping), features=listed(features))
+    past, parts, former = dict(model._past), list[Comparisons](), model._digest
+    known = [*past.get("models", []), former]
+    for file in files:
+        if file.suffix == SESSION:
+            data = _session_answers(file, cands, known, past)
+        else:
+            data = comparisons_from(file, mapping, features, items, drop)
+            _refuse_twice(file, data, past)
+        if data is not None:
+            with about(file):
+                parts.append(_with_known_labels(data, model.users_))
+                if data.dim != model.n_features_in_:
+                    raise InvalidComparisons(f"{data.dim} features, the model has {model.n_features_in_}")
+    if not parts:
+        out.print("nothing new: the model stays as it is")
+        return
+    before = len(model.users_)
+    with working(), about(files[0]):
+        new = _together(parts)
+        model.update(new)
+        gain = getattr(model, "refit_gain_", None)
+        people, strangers = len(new.labels), len(model.users_) - before
+        if refit:
+            model.fit(model.comparisons())
+        model._past = past | {"models": known}
+        facts = _write(
+            folder, model, {"answers": len(new), "people": people, "new": strangers, "log_evidence_of_refit": gain}
+        )
+    out.print(
+        f"{counted(len(new), 'answer')} of {counted(people, 'person').replace('persons', 'people')} taken in, "
+        f"{strangers} of them new" + ("; the prior was learnt again" if refit else "")
+    )
+    print_summary(model, model.summary(), facts)
+
+
+def _write(folder: Path, model: Any, news: dict[str, Any]) -> dict[str, Any]:
+    """The model and, in a folder, what a fit writes beside it; how methods compared stays as it was measured."""
+    found, name = model.summary(), type(model).__name__
+    if not folder.is_dir():
+        write_file(folder, _model_bytes(model))
+        return summary(model, name, found)
+    earlier = json.loads(text) if (text := _former(folder, "summary.json")) is not None else {}
+    facts = summary(model, earlier.get("method", name), found)
+    facts |= {"updated": news | {"log_evidence_of_refit": _finite(news["log_evidence_of_refit"])}}
+    facts |= {name: earlier[name] for name in ("comparison", "reliability") if name in earlier}
+    contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()} | tables(model)
+    contents |= {name: text for name in (ENCODER_FILE, ITEMS_FILE) if (text := _former(folder, name)) is not None}
+    if (folder / "users.png").is_file():
+        contents |= _pictures(model, model.comparisons(), None)
+    write_folder(folder, contents, WRITTEN)
+    return facts
+
+
+def _former(folder: Path, name: str) -> bytes | None:
+    """What a fit wrote beside the model."""
+    return (folder / name).read_bytes() if (folder / name).is_file() else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None
+
+
+def _refuse_twice(file: Path, data: Comparisons, past: dict[str, Any]) -> None:
+    """The same rows again, as after a command that was run twice."""
+    which = digest(data.Z, data.y, data.weights, "\n".join(map(repr, data.users.tolist())))
+    if which in past.get("files", []):
+        raise InvalidComparisons(f"{file}: these rows were taken in before; answers count once, give the new ones")
+    past["files"] = [*past.get("files", []), which]
+
+
+def _session_answers(
+    file: Path, cands: Candidates | None, known: list[str], past: dict[str, Any]
+) -> Comparisons | None:
+    """What was answered in a session since it was last taken in; None: nothing."""
+    if cands is None:
+        raise InvalidParameter(f"{file} is a saved session; say what it was about with --candidates FILE")
+    state = read_state(file)
+    user, label = (label_from_json(state.get(name)) for name in ("user", "label"))
+    mine = state.get("fingerprint")
+    if mine not in [fingerprint(model, user, label, cands) for model in known]:
+        raise SessionError(f"{file}: this session was about other candidates, or with another model; give its own")
+    heard = past.get("sessions", {}).get(mine, 0)
+    past["sessions"] = past.get("sessions", {}) | {mine: len(state["log"])}
+    try:
+        log = [entry for entry in answers_of(state["log"][heard:]) if entry[3] is not None]
+    except IndexError:
+        raise SessionError(f"{file}: an answer was taken back that the model has heard; fit again") from None
+    if not log:
+        return None
+    who = label if user is None else user
+    if who is None:
+        raise SessionError(f"{file}: nobody's name is in this session; open it with a label")
+    Z = np.array([cands.of(x)[i] - cands.of(x)[j] for x, i, j, _ in log])
+    owners = np.empty(len(log), dtype=object)
+    owners[:] = [who] * len(log)
+    return Comparisons.from_arrays(Z, [float(answer) for *_, answer in log], owners, weights=np.ones(len(log)))
+
+
+def _with_known_labels(data: Comparisons, users: LabelArray) -> Comparisons:
+    """People whom the model knows under what their label reads as: 7 in one file may be "7" in another."""
+    known, exact = {str(label): label for label in users.tolist()}, set(users.tolist())
+    if all(label in exact or str(label) not in known for label in data.labels.tolist()):
+        return data
+    same = [label if label in exact else known.get(str(label), label) for label in data.users.tolist()]
+    return Comparisons.from_arrays(data.Z, data.y, same, weights=data.weights, feature_names=data.feature_names)
+
+
+def _together(parts: list[Comparisons]) -> Comparisons:
+    if len(parts) == 1:
+        return parts[0]
+    users = [label for part in parts for label in part.users.tolist()]
+    Z, y, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("Z", "y", "weights"))
+    return Comparisons.from_arrays(Z, y, users, weights=weights, feature_names=parts[0].feature_names)

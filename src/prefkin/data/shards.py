@@ -1,0 +1,259 @@
+"""Comparisons larger than memory: a folder of Parquet files, read a shard of users at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prefkin.data.arrays import LabelArray
+from prefkin.data.checks import label_array
+from prefkin.data.rows import Rows, UserRows
+from prefkin.errors import InvalidParameter, ShardError, UnknownUser
+from prefkin.execution.usage import free_memory
+
+__all__ = ["MANIFEST", "ShardedComparisons", "Table", "checksum", "code_of", "open_comparisons", "shard_name"]
+
+MANIFEST = "shards.json"
+MIXERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
+
+Table = dict[str, np.ndarray[Any, Any] | list[bytes]]  # a row for each user
+
+
+def code_of(labels: LabelArray) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """A number of 64 bits for each label (integers or texts), the same on every machine and in every version.
+
+    >>> code_of(np.array([1, 2])).tolist() == code_of(np.array([1, 2], dtype=np.int8)).tolist()
+    True
+    """
+    if labels.dtype.kind in "iu":
+        code = labels.astype(np.int64).view(np.uint64)
+    else:
+        texts = (hashlib.blake2b(str(label).encode(), digest_size=8).digest() for label in labels.tolist())
+        return np.frombuffer(b"".join(texts), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        code = (code ^ (code >> np.uint64(30))) * MIXERS[0]  # Steele, Lea and Flood (2014), splitmix64
+        code = (code ^ (code >> np.uint64(27))) * MIXERS[1]
+    return code ^ (code >> np.uint64(31))
+
+
+def shard_name(number: int) -> str:
+    """Of its file.
+
+    >>> shard_name(7)
+    'shard-000007.parquet'
+    """
+    return f"shard-{number:06d}.parquet"
+
+
+def checksum(blobs: Sequence[bytes]) -> int:
+    """Of one user's comparisons."""
+    found = 0
+    for blob in blobs:
+        found = zlib.crc32(blob, found)
+    return found
+
+
+def open_comparisons(
+    folder: str | Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    drop: str | Sequence[str] = (),
+    cache: str | Path | None = None,
+    memory: int | None = None,
+    rows_a_shard: int | None = None,
+) -> ShardedComparisons:
+    """Comparisons in a folder of Parquet files, which need not fit in memory.
+
+    The files, in any number and row order, are read once: all rows of a user are brought together in one of many
+    shards, with features in single precision. Killed, the same call goes on. It is done again when files changed.
+
+    Parameters
+    ----------
+    folder : of .parquet files with columns user, y, and z0, z1, ... or a list column z (or both sides, as first and
+        second), and perhaps weight and context
+    columns : our name → the files' name
+    drop : "ties", "missing" or both: leave such rows out instead of refusing them
+    cache : folder for the shards, about as large as the data; beside `folder` unless given, with `.shards` added
+    memory : bytes to use at most, roughly; half of what is free unless given
+    rows_a_shard : about; as many as take 64 MB unless given
+
+    >>> import tempfile
+    >>> import polars as pl
+    >>> from prefkin import PrefKin
+    >>> with tempfile.TemporaryDirectory() as home:
+    ...     folder = Path(home, "votes")
+    ...     folder.mkdir()
+    ...     votes = pl.DataFrame({"user": ["bo", "ann", "bo"], "y": [1, 0, 1], "z": [[1.0], [2.0], [0.5]]})
+    ...     votes.write_parquet(folder / "monday.parquet")
+    ...     data = open_comparisons(folder)
+    ...     data, [rows.labels.tolist() for rows in data]
+    (ShardedComparisons(3 comparisons by 2 users, 1 features, 1 shards), [['ann', 'bo']])
+    """
+    from prefkin.data.buckets import Sources, bucket  # frames are imported when files are read
+
+    if rows_a_shard is not None and not rows_a_shard > 0:
+        raise InvalidParameter(f"rows_a_shard must be above 0; got {rows_a_shard!r}")
+    wanted = (drop,) if isinstance(drop, str) else tuple(drop)
+    sources = Sources(Path(folder), dict(columns or {}), tuple(sorted(set(wanted))))
+    beside = sources.folder.resolve()
+    place = beside.with_name(f"{beside.name}.shards") if cache is None else Path(cache)
+    home = place / (sources.fingerprint if rows_a_shard is None else f"{sources.fingerprint}-{rows_a_shard}")
+    room = free_memory() // 2 if memory is None else memory
+    if not (home / MANIFEST).exists():
+        bucket(sources, home, rows_a_shard, room)
+    return replace(ShardedComparisons.at(home), memory=room)
+
+
+@dataclass(frozen=True)
+class ShardedComparisons:
+    """Comparisons on disk, all of a user's in one shard; iterating gives the shards as rows sorted by user."""
+
+    home: Path  # where the shards are
+    fingerprint: str  # of the files they were made of
+    source: Path  # the folder of these files
+    columns: Mapping[str, str]
+    drop: tuple[str, ...]
+    dim: int
+    feature_names: tuple[str, ...] | None
+    weighted: bool
+    integers: bool  # or texts are the labels
+    users: tuple[int, ...]  # in each shard
+    rows: tuple[int, ...]  # in each shard
+    memory: int = field(default_factory=lambda: free_memory() // 2, compare=False)  # bytes a fit may use, roughly
+
+    @classmethod
+    def at(cls, home: Path) -> ShardedComparisons:
+        """The shards that `open_comparisons` made there."""
+        try:
+            about = json.loads((home / MANIFEST).read_text())
+            names = about["feature_names"]
+            return cls(
+                home,
+                str(about["fingerprint"]),
+                Path(about["source"]),
+                dict(about["columns"]),
+                tuple(about["drop"]),
+                int(about["features"]),
+                None if names is None else tuple(names),
+                bool(about["weighted"]),
+                bool(about["integers"]),
+                tuple(about["users"]),
+                tuple(about["rows"]),
+            )
+        except FileNotFoundError:
+            raise ShardError(f"{home}: the shards of the comparisons are gone; open the folder again") from None
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ShardError(f"{home / MANIFEST}: damaged; delete its folder and run again") from None
+
+    def __repr__(self) -> str:
+        return (
+            f"ShardedComparisons({self.n_comparisons} comparisons by {self.n_users} users, {self.dim} features, "
+            f"{self.n_shards} shards)"
+        )
+
+    @property
+    def n_users(self) -> int:
+        """In all shards."""
+        return sum(self.users)
+
+    @property
+    def n_comparisons(self) -> int:
+        """In all shards."""
+        return sum(self.rows)
+
+    @property
+    def n_shards(self) -> int:
+        """Also those in which nobody is."""
+        return len(self.users)
+
+    def __iter__(self) -> Iterator[UserRows]:
+        return (self.shard(number) for number in range(self.n_shards) if self.users[number])
+
+    def shard(self, number: int) -> UserRows:
+        """All users of one shard."""
+        return self._rows([self._table(number)])
+
+    def shards(self, numbers: Sequence[int]) -> UserRows:
+        """All users of several shards, in memory together, sorted by label."""
+        return self._rows([self._table(number) for number in numbers if self.users[number]])
+
+    def shard_of(self, labels: LabelArray) -> np.ndarray[Any, Any]:
+        """In which shard each user would be."""
+        return (code_of(labels) % np.uint64(self.n_shards)).astype(np.intp)
+
+    def labels(self, number: int) -> LabelArray:
+        """Of the users of one shard, in the order of their rows."""
+        from prefkin.data.buckets import read_table
+
+        return np.asarray(read_table(self.home / shard_name(number), ["user"])["user"])
+
+    def of(self, users: Sequence[Hashable]) -> UserRows:
+        """Some users' rows, sorted by label: nothing is read but what holds them."""
+        given = dict.fromkeys(label_array(users, "users").tolist())
+        self.refuse_strangers(given)
+        wanted = np.array(sorted(given), dtype=np.int64 if self.integers else object)
+        shard = self.shard_of(wanted)
+        tables = [self._table(int(k), wanted[shard == k]) for k in np.unique(shard)]
+        found = {label for table in tables for label in np.asarray(table["user"]).tolist()}
+        for label in wanted.tolist():
+            if label not in found:
+                raise self._unknown(label)
+        return self._rows(tables)
+
+    def refuse_strangers(self, labels: Iterable[Hashable]) -> None:
+        """Labels that nobody could have here."""
+        for label in labels:
+            if type(label) is not (int if self.integers else str):
+                raise self._unknown(label)
+
+    def _unknown(self, label: Hashable) -> UnknownUser:
+        return UnknownUser(
+            f"user {label!r} is not among the {self.n_users} fitted users; "
+            "fit again with this user's rows, or use fold_in(Z, y)"
+        )
+
+    def refuse_if_changed(self) -> None:
+        """What was learnt holds for the files as they were."""
+        from prefkin.data.buckets import Sources
+
+        if Sources(self.source, self.columns, self.drop).fingerprint != self.fingerprint:
+            raise ShardError(f"{self.source}: the comparisons changed since they were fitted; fit again")
+
+    def _table(self, number: int, only: LabelArray | None = None) -> Table:
+        from prefkin.data.buckets import read_table
+
+        file = self.home / shard_name(number)
+        if not self.users[number]:
+            return {"user": np.empty(0, dtype=np.int64)}
+        table = read_table(file, only=only)
+        blobs = [table[name] for name in table if name not in ("user", "rows", "check")]
+        for check, each in zip(np.asarray(table["check"]).tolist(), zip(*blobs, strict=True), strict=True):
+            if check != checksum(each):
+                raise ShardError(f"{file}: this shard is damaged; delete its folder, and run again")
+        return table
+
+    def _rows(self, tables: Sequence[Table]) -> UserRows:
+        tables = [table for table in tables if len(table["user"])]
+        if not tables:
+            none = np.empty(0)
+            return UserRows(Rows(np.empty((0, self.dim)), none, none), np.zeros(1, np.intp), none.astype(np.int64))
+        labels = np.concatenate([np.asarray(table["user"]) for table in tables])
+        order = np.argsort(labels, kind="stable") if len(tables) > 1 else np.arange(len(labels))
+
+        def joined(name: str, kind: str) -> np.ndarray[Any, Any]:
+            blobs = [blob for table in tables for blob in table[name]]
+            return np.frombuffer(b"".join([blobs[i] for i in order]), dtype=kind)
+
+        counts = np.concatenate([np.asarray(table["rows"]) for table in tables])[order]
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.intp)
+        y = joined("y", "u1").astype(np.float64)
+        weights = joined("weight", "<f8") if self.weighted else np.ones(len(y))
+        contexts = np.unique(joined("context", "<u8"), return_inverse=True)[1] if "context" in tables[0] else None
+        return UserRows(Rows(joined("z", "<f4").reshape(-1, self.dim), y, weights), starts, labels[order], contexts)

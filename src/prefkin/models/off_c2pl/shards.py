@@ -1,0 +1,272 @@
+"""Off-C²PL with more users than memory holds: own estimates of everybody, pooled ones of whoever is asked for.
+
+Lines 2 to 3 of Algorithm 1 are one user at a time, so that they are done shard by shard. Who is connected with whom is
+not kept: for a user who is asked about, the test runs over all shards, and the neighbours' rows are read and pooled.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefkin.data.arrays import BoolArray, FloatArray, LabelArray
+from prefkin.data.checks import label_array
+from prefkin.data.comparisons import Comparisons
+from prefkin.data.digest import digest
+from prefkin.data.folds import only
+from prefkin.data.rows import Rows, UserRows
+from prefkin.data.shards import ShardedComparisons, Table, shard_name
+from prefkin.data.storage import held_alone, linked_folder
+from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError
+from prefkin.execution.blas import single_threaded
+from prefkin.execution.executor import over_shards, threads
+from prefkin.inference.estimate import fit_preference
+from prefkin.models.files import CROWD_FILE, read_archive, write_model_file
+from prefkin.models.off_c2pl.graph import Graph
+from prefkin.models.off_c2pl.pooling import pool_estimates
+from prefkin.models.off_c2pl.posterior import Scale
+from prefkin.models.off_c2pl.radius import ItemRegularity
+from prefkin.models.off_c2pl.threshold import APPENDIX, different_users
+from prefkin.models.reports import FoldedIn
+
+if TYPE_CHECKING:
+    from prefkin.models.off_c2pl.estimator import OffC2PL
+
+__all__ = ["UsersInShards", "fit_shards", "load_crowd"]
+
+FORMAT = 1  # of files of a run that goes on
+SAMPLE = 2000  # users from whom λ, a threshold and the scale of preferences are learnt, where they are to be
+POINTS = ["user", "comparisons", "theta", "radius", "enough"]
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Some users with their own estimates."""
+
+    labels: LabelArray
+    theta: FloatArray
+    radius: FloatArray
+    enough: BoolArray
+
+    @classmethod
+    def of(cls, tables: Sequence[Table]) -> Points:
+        """One table after the other."""
+        parts = (np.concatenate([np.asarray(table[name]) for table in tables]) for name in ("user", *POINTS[2:]))
+        labels, theta, radius, enough = parts
+        return cls(labels, theta.reshape(len(labels), -1), radius, enough.astype(bool))
+
+    def behind(self, theta: FloatArray, radius: float, enough: bool, gamma: float, alpha: float) -> Graph:
+        """These users behind one of whom so much is known, who is first."""
+        both = np.vstack([theta[None], self.theta]), np.append(radius, self.radius)
+        return Graph(*both, np.full(len(both[0]), gamma), alpha, np.append(enough, self.enough))
+
+
+def locate_shard(model: OffC2PL, data: ShardedComparisons, people: Path, number: int) -> None:
+    """Own estimates and radii of one shard's users."""
+    from prefkin.data.buckets import write_table
+
+    with threads(1), single_threaded():
+        rows = data.shard(number)
+        points = model._locate(rows, data.n_users)
+    columns = (rows.labels, rows.counts, points.theta, points.radius, points.enough.astype(np.uint8))
+    write_table(people / shard_name(number), dict(zip(POINTS, columns, strict=True)))
+
+
+def fit_shards(model: OffC2PL, data: ShardedComparisons) -> UsersInShards:
+    """Everybody's own estimates and radii; shards that a former run of the same fit finished are taken as they are."""
+    if model.distance != "euclidean":
+        raise InvalidParameter("with users in shards distance must be 'euclidean'; fit some of them in memory instead")
+    data.refuse_if_changed()
+    told = [data.fingerprint, FORMAT, repr(sorted(model.get_params().items(), key=lambda each: each[0]))]
+    people = data.home / "own" / digest(json.dumps(told))
+    people.mkdir(parents=True, exist_ok=True)
+    with held_alone(people):
+        gamma = _prepared(model, data)
+        left = [k for k in range(data.n_shards) if data.users[k] and not (people / shard_name(k)).exists()]
+        work = partial(locate_shard, model, data, people)
+        done = sum(map(bool, data.users)) - len(left)
+        over_shards(work, left, label="own estimates and radii", done=done)
+    return UsersInShards(data, people, model, gamma)
+
+
+def _prepared(model: OffC2PL, data: ShardedComparisons) -> float | str:
+    """λ, the scale of preferences and the threshold, from some users where they are to be learnt."""
+    wanted = model.gamma == "auto" or model.ridge == "auto" or model._needs_scale()
+    if wanted:
+        enough = int(np.searchsorted(np.cumsum(data.users), SAMPLE)) + 1
+        rows = data.shards(range(min(enough, data.n_shards)))
+        if len(rows) > SAMPLE:
+            rows = only(rows, np.linspace(0, len(rows) - 1, SAMPLE).astype(int))
+        model._prepare(rows)
+        if model.gamma == "auto":
+            return float(model._thresholds(rows, model._locate(rows, data.n_users))[0])
+    else:
+        model.ridge_, model._scale = float(model.ridge), None
+    return model.gamma if model.gamma in APPENDIX else float(model.gamma)
+
+
+class UsersInShards:
+    """Everybody, on disk: behind every method of a fitted `OffC2PL` whose users are not in memory."""
+
+    def __init__(self, data: ShardedComparisons, people: Path, model: OffC2PL, gamma: float | str) -> None:
+        self.data, self.people, self.model, self.gamma = data, people, model, gamma
+
+    def _tables(self, columns: list[str], only: LabelArray | None = None) -> list[Table]:
+        from prefkin.data.buckets import read_table
+
+        if only is None:
+            return [read_table(self.people / shard_name(k), columns) for k, n in enumerate(self.data.users) if n]
+        shard = self.data.shard_of(only)
+        return [read_table(self.people / shard_name(k), columns, only[shard == k]) for k in np.unique(shard).tolist()]
+
+    def column(self, name: str) -> Any:
+        """Of everybody, shard after shard."""
+        stored = {"users_": "user", "n_comparisons_": "comparisons", "own_theta_": "theta", "radius_": "radius"}[name]
+        return np.concatenate([np.asarray(table[stored]) for table in self._tables([stored])])
+
+    def position(self, user: Hashable) -> int:
+        """Where somebody stands in what `column` reads."""
+        self.data.of([user])
+        return int(np.flatnonzero(self.column("users_") == user)[0])
+
+    def _tested(self, theta: FloatArray, radius: float, enough: bool, own: Hashable) -> tuple[float, list[Hashable]]:
+        """The threshold for somebody, and whom the connection test joins, a shard at a time; `own` is not asked."""
+
+        def others(table: Table) -> tuple[Points, Graph]:
+            points = Points.of([table])
+            here = points.labels != own if own is not None else np.ones(len(points.labels), dtype=bool)
+            points = Points(points.labels[here], points.theta[here], points.radius[here], points.enough[here])
+            return points, points.behind(theta, radius, enough, 0.0, self.model.alpha)
+
+        if isinstance(self.gamma, str):
+            least = np.inf
+            for table in self._tables(POINTS):
+                tile = others(table)[1]
+                if different_users(tile, 0).any():
+                    least = min(least, APPENDIX[self.gamma](tile, 0))
+            gamma = 0.0 if least == np.inf else least
+        else:
+            gamma = self.gamma
+        found: list[Hashable] = []
+        for table in self._tables(POINTS):
+            points = others(table)[0]
+            near = points.behind(theta, radius, enough, gamma, self.model.alpha).connected(0)[1:]
+            found += points.labels[near].tolist()
+        return gamma, found
+
+    def only(self, users: Sequence[Hashable]) -> OffC2PL:
+        """A model in memory of these users and their neighbours, with pooled estimates of these users."""
+        self.data.refuse_if_changed()
+        asked = self.data.of(users).labels
+        own = Points.of(self._tables(POINTS, asked))
+        gammas, everybody = dict[Hashable, float](), set(asked.tolist())
+        for label, theta, radius, enough in zip(own.labels.tolist(), own.theta, own.radius, own.enough, strict=True):
+            gammas[label], members = self._tested(theta, float(radius), bool(enough), label)
+            everybody.update(members)
+        rows = self.data.of(sorted(everybody))
+        points = Points.of(self._tables(POINTS, rows.labels))
+        order = np.argsort(points.labels, kind="stable")
+        gamma = np.array([gammas.get(label, 0.0) for label in rows.labels.tolist()])
+        graph = Graph(points.theta[order], points.radius[order], gamma, self.model.alpha, points.enough[order])
+        return self._in_memory(rows, graph, [rows.index(label) for label in asked.tolist()])
+
+    def _in_memory(self, rows: UserRows, graph: Graph, asked: list[int]) -> OffC2PL:
+        from prefkin.models.off_c2pl.estimator import OffC2PL
+
+        model = OffC2PL(**self.model.get_params())
+        model.ridge_, model._scale, model._among = self.model.ridge_, self.model._scale, self.data.n_users
+        model._users, model.users_, model.n_comparisons_ = rows, rows.labels, rows.counts
+        model.classes_, model.positive_ = np.array([0, 1]), 1
+        model.n_features_in_, model.feature_names_ = self.data.dim, self.data.feature_names
+        model.graph_, model.own_theta_, model.radius_, model.gamma_ = graph, graph.theta, graph.radius, graph.gamma
+        model.theta_ = graph.theta.copy()
+        with threads(model.n_jobs):
+            sets = [graph.neighbours(u) for u in asked]
+            model.theta_[asked] = pool_estimates(rows, sets, graph.theta, ridge=model.ridge_)
+        model.__dict__["_digest"] = digest("OffC2PL", self.data.fingerprint, repr(self.model.get_params()))
+        return model
+
+    def log_odds(self, checked: Callable[[Any], FloatArray], Z: Any, users: Any) -> FloatArray:
+        """Positive where the first action is preferred."""
+        if isinstance(Z, Comparisons):
+            users, Z = Z.users if users is None else users, Z.Z
+        features = checked(Z)
+        if users is None:
+            raise InvalidComparisons(
+                f"the model knows {self.data.n_users} users; say whose answers to predict with users=[...]"
+            )
+        labels = label_array(users, "users")
+        if len(labels) != len(features):
+            raise InvalidComparisons(f"users has {len(labels)} labels for {len(features)} rows; give one per row")
+        return self.only(labels.tolist())._log_odds(features, labels)
+
+    def comparisons(self, user: Hashable) -> Comparisons:
+        """One user's; those of everybody are where they were."""
+        if user is None:
+            raise InvalidParameter(
+                f"the comparisons of everybody are in {self.data.source}; say whose you want, comparisons(user)"
+            )
+        rows = self.data.of([user])
+        return Comparisons.from_arrays(rows.rows.Z, rows.rows.y, rows.labels[rows.owner], weights=rows.rows.weights)
+
+    def fold_in(self, new: UserRows) -> FoldedIn:
+        """A newcomer, by the same test."""
+        alone = self.model._locate(new, n_users=self.data.n_users)
+        theta, radius = alone.theta[0], float(alone.radius[0])
+        members = self._tested(theta, radius, bool(alone.enough[0]), None)[1]
+        if members:
+            known = self.data.of(members)
+            joined = Rows.join([known.rows, new.rows])
+            pooled = fit_preference(joined, ridge=self.model.ridge_, start=theta)
+            return FoldedIn(pooled, known.labels, radius, theta)
+        return FoldedIn(theta, np.empty(0, dtype=np.int64), radius, theta)
+
+    def save(self, folder: Any) -> None:
+        """A folder with a small file and the shards of users, linked where the file system can."""
+        if not isinstance(folder, str | Path):
+            raise InvalidParameter("users in shards are saved to a folder; give its path")
+        about = self.model.get_params()
+        coverage = about["coverage"]
+        about["coverage"] = asdict(coverage) if isinstance(coverage, ItemRegularity) else "measured"
+        told = {
+            "parameters": about,
+            "shards": str(self.data.home.resolve()),
+            "fingerprint": self.data.fingerprint,
+            "ridge": float(self.model.ridge_),
+            "gamma": self.gamma,
+        }
+        scale = self.model._scale
+        arrays = {} if scale is None else {"scale": np.stack([scale.values, scale.weights], axis=1)}
+        content = io.BytesIO()
+        write_model_file(content, "OffC2PL", told, np.empty(0), {"none": np.zeros(1), **arrays})
+        shards = {f"people/{shard_name(k)}": self.people / shard_name(k) for k, n in enumerate(self.data.users) if n}
+        linked_folder(Path(folder), {CROWD_FILE: content.getvalue()}, shards)
+
+
+def load_crowd(folder: Path) -> OffC2PL:
+    """What `save` wrote."""
+    from prefkin.models.off_c2pl.estimator import OffC2PL
+
+    header, arrays = read_archive(folder / CROWD_FILE)
+    about = header["about"]
+    data = ShardedComparisons.at(Path(about["shards"]))
+    if data.fingerprint != about["fingerprint"]:
+        raise ShardError(f"{folder}: its comparisons in {data.source} changed since they were fitted; fit again")
+    parameters = about["parameters"]
+    if isinstance(parameters["coverage"], dict):
+        parameters["coverage"] = ItemRegularity(**parameters["coverage"])
+    model = OffC2PL(**parameters)
+    model.ridge_, model._scale = float(about["ridge"]), None
+    if "scale" in arrays:
+        model._scale = Scale(*np.ascontiguousarray(arrays["scale"].T))
+    model.n_features_in_, model.feature_names_ = data.dim, data.feature_names
+    model.classes_, model.positive_ = np.array([0, 1]), 1
+    model._crowd = UsersInShards(data, folder / "people", model, about["gamma"])
+    return model

@@ -1,0 +1,308 @@
+"""Everybody under a prior learnt from some of them: placed one by one, then all together.
+
+People come in parts, of which each is looked at alone; what they have in common are sums over them. So a part may be
+all that is in memory, or a shard of a crowd that no memory holds, on whichever machine:
+
+    place   everybody among the groups as they are known
+    seat    everybody may move, their own answers taken out of a group first; twice
+    match   sites, to what is believed now
+    finish  posteriors
+
+Each step but the last ends with the sums from which the next one is told centres and sizes of groups. Between the first
+two, groups of which those who taught the prior had too few members to see are sought among those left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.execution.blas import in_one_order
+from prefkin.inference.propagation import Sites
+from prefkin.inference.quadratics import Signed, Terms, expand
+from prefkin.models.prefkin.groups import NOBODY, asked_anew, merged_sets, place
+from prefkin.models.prefkin.mixture import (
+    IN_CACHE,
+    Centres,
+    Crowd,
+    Mixture,
+    Others,
+    Prior,
+    alone_in,
+    nobody,
+    pieces,
+    solved,
+)
+from prefkin.models.prefkin.settings import LIMITS
+
+__all__ = ["STEPS", "Loners", "Parts", "State", "Sums", "Told", "finish", "loners_of", "settle", "settle_parts"]
+
+ROUNDS = 2  # in which everybody may move
+CONTENDERS = 12  # groups of which an exact look is taken for each user
+STILL = 1e-3  # mean change of memberships at which nobody need be asked again
+
+
+class State(NamedTuple):
+    """Of the people of one part, between two steps."""
+
+    share: FloatArray  # (n, K) probability of each group
+    sites: Sites
+    asked: BoolArray  # (n,) whose place is not sure yet
+
+
+class Sums(NamedTuple):
+    """Over the people of one part, or of several."""
+
+    terms: Terms  # of each group, for τ²
+    sizes: FloatArray  # (K,)
+    moved: float  # change of memberships
+    people: IntArray  # all, and those whose place is not sure
+
+    def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
+        terms, sizes = self.terms + other.terms, self.sizes + other.sizes
+        return Sums(terms, sizes, self.moved + other.moved, self.people + other.people)
+
+    def of(self, groups: BoolArray) -> Sums:
+        """Of some of the groups."""
+        return self._replace(terms=self.terms[groups], sizes=self.sizes[groups])
+
+    @property
+    def settled(self) -> bool:
+        """Nobody need be asked again."""
+        return bool(self.moved < STILL * self.people[0] or not self.people[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What a step is told about everybody, and about the people of one part."""
+
+    around: Mixture  # of nobody: the prior, and what is known of groups
+    kept: BoolArray  # (K,) of the groups before, those that are still there
+    who: IntArray  # positions in this part of those who taught the prior, or who are seated in a set of loners
+    share: FloatArray  # (who, K) their memberships
+
+
+class Loners(NamedTuple):
+    """People in no group, and all that is needed to unite them."""
+
+    part: IntArray  # in which part each one is
+    position: IntArray  # and where there
+    terms: Terms
+    share: FloatArray  # (n, K)
+
+
+class Parts(Protocol):
+    """All people, in parts."""
+
+    def taught(self) -> list[tuple[IntArray, FloatArray]]:
+        """Positions and memberships, in each part, of those who taught the prior."""
+
+    def each(self, step: str, tell: Callable[[int], Told]) -> Sums:
+        """Take a step in every part; sums over all of them, in their order."""
+
+    def loners(self, around: Mixture, most: int) -> Loners:
+        """So many of those who are alone, spread evenly."""
+
+
+# -- one part --------------------------------------------------------------------------------------------------------
+
+
+def _place(data: Signed, state: State | None, told: Told) -> State:  # noqa: ARG001 - as all steps
+    known = told.around
+    share, sites = np.empty((len(data), known.share.shape[1])), Sites.start(data.weights)
+    for piece in pieces(len(data), data.dim**2, 4 * IN_CACHE):
+        part = data.between(piece)
+        placed, rows = place(known, part, 2, CONTENDERS), slice(data.starts[piece.start], data.starts[piece.stop])
+        share[piece] = placed.share
+        for target, values in zip(sites, placed.refined(part), strict=True):
+            target[rows] = values
+    share[told.who] = told.share  # they shaped the groups: their own data were taken out when they chose
+    return State(share, sites, np.ones(len(data), dtype=bool))
+
+
+def _seat(data: Signed, state: State | None, told: Told) -> tuple[State, Crowd, float]:
+    assert state is not None
+    share, prior = _widened(state.share, told), told.around.prior
+    users = expand(data, state.sites)
+    crowd, asked = Crowd(users, prior.within), np.flatnonzero(state.asked)
+    alone = users.some(asked).evidences(prior.m0, prior.alone) + prior.lonely if len(asked) else np.empty(0)
+    new = asked_anew(crowd, share, asked, alone, told.around.centres, told.around.sizes, prior, CONTENDERS)
+    moved = float(np.abs(new - share[asked]).sum())
+    unsure = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure
+    share[asked], left = new, state.asked.copy()
+    left[asked] = unsure
+    return State(share, state.sites, left), crowd, moved
+
+
+def _widened(share: FloatArray, told: Told) -> FloatArray:
+    """Memberships of the groups that are still there, and of new ones beside them."""
+    wider = np.zeros((len(share), told.around.share.shape[1]))
+    wider[:, : int(told.kept.sum())] = share[:, told.kept]
+    wider[told.who] = told.share
+    return wider
+
+
+def _match(data: Signed, state: State | None, told: Told) -> State:
+    found = _finish(data, state, told)
+    return State(found.share, found.refined(data), np.zeros(len(data), dtype=bool))
+
+
+def _finish(data: Signed, state: State | None, told: Told) -> Mixture:
+    assert state is not None
+    around = told.around
+    share = _widened(state.share, told)
+    found = solved(expand(data, state.sites), state.sites, share, around.prior, around.evidence, centres=around.centres)
+    assert around.others is not None
+    return replace(found, others=replace(around.others, sizes=around.others.sizes - share.sum(axis=0)))
+
+
+@in_one_order
+def place_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:
+    """Everybody among the groups as they are known."""
+    state = _place(data, state, told)
+    return state, _summed(Crowd(expand(data, state.sites), told.around.prior.within), state)
+
+
+@in_one_order
+def seat_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:
+    """Those who are not sure of their place choose again."""
+    state, crowd, moved = _seat(data, state, told)
+    return state, _summed(crowd, state, moved)
+
+
+@in_one_order
+def match_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:
+    """Sites matched to what is believed now."""
+    state = _match(data, state, told)
+    return state, _summed(Crowd(expand(data, state.sites), told.around.prior.within), state)
+
+
+def _summed(crowd: Crowd, state: State, moved: float = 0.0) -> Sums:
+    people = np.array([len(state.share), int(state.asked.sum())])
+    return Sums(crowd.summed(state.share), state.share.sum(axis=0), moved, people)
+
+
+STEPS = {"place": place_step, "seat": seat_step, "match": match_step}
+
+
+# -- all of them -----------------------------------------------------------------------------------------------------
+
+
+def _told_by(prior: Prior, sums: Sums, by_degrees: bool, evidence: float) -> Mixture:
+    """What sums over everybody say."""
+    return nobody(Centres.of(sums.terms, prior), prior, Others(sums.sizes, by_degrees), evidence)
+
+
+def settle_parts(parts: Parts, known: Mixture) -> Mixture:
+    """Everybody, in all parts; what is known about prior and groups in the end, with nobody in it."""
+    taught, prior = parts.taught(), known.prior
+
+    def say(sums: Sums) -> Mixture:
+        return _told_by(prior, sums, known.by_degrees, known.evidence)
+
+    whole = nobody(known.centres, prior, Others(known.sizes, known.by_degrees), known.evidence)
+    kept = np.ones(len(whole.sizes), dtype=bool)
+    sums = parts.each("place", lambda part: Told(whole, kept, *taught[part]))
+    around = say(sums)
+    if not known.by_degrees:
+        columns = len(kept)  # that memberships have in all parts
+        sums, seats = _with_sets_of_loners(parts.loners(around, LIMITS.most_crowd), sums, prior)
+        for turn in range(ROUNDS):
+            kept = sums.sizes > NOBODY
+            if not kept.any():
+                break
+            sums = parts.each("seat", partial(_told, say(sums.of(kept)), kept, columns, None if turn else seats))
+            columns = int(kept.sum())
+            if sums.settled:
+                break
+        kept = sums.sizes > NOBODY
+        around = say(sums.of(kept))
+        kept = kept[:columns]
+    return say(parts.each("match", partial(_told, around, kept, len(kept), None)))
+
+
+def _told(around: Mixture, kept: BoolArray, columns: int, seats: Loners | None, part: int) -> Told:
+    """Groups that are `kept`, of which parts know the first `columns`; people take their `seats` in the others."""
+    if seats is None:
+        return Told(around, kept[:columns], np.empty(0, dtype=np.intp), np.empty((0, len(around.sizes))))
+    mine = seats.part == part
+    return Told(around, kept[:columns], seats.position[mine], seats.share[mine][:, kept])
+
+
+def _with_sets_of_loners(loners: Loners, sums: Sums, prior: Prior) -> tuple[Sums, Loners]:
+    """Groups of which those who taught the prior had too few members to see: sought among those left alone.
+
+    Sums with these groups, and who sits there.
+    """
+    old = sums.sizes.shape[0]
+    if len(loners.part) < 2:
+        return sums, loners._replace(
+            part=np.empty(0, dtype=np.intp), position=np.empty(0, dtype=np.intp), share=np.empty((0, old))
+        )
+    new = merged_sets(loners.terms, prior)
+    seated = np.flatnonzero(new.any(axis=1))
+    terms, change = loners.terms[seated], np.zeros((len(seated), old + new.shape[1]))
+    change[:, :old], change[:, old:] = -loners.share[seated], new[seated]
+    both = Terms(*(np.concatenate([part, np.zeros((new.shape[1], *part.shape[1:]))]) for part in _parts(sums.terms)))
+    sums = sums._replace(
+        terms=both + terms.summed(change), sizes=np.append(sums.sizes, np.zeros(new.shape[1])) + change.sum(axis=0)
+    )
+    share = np.zeros_like(change)
+    share[:, old:] = new[seated]
+    return sums, Loners(loners.part[seated], loners.position[seated], terms, share)
+
+
+def _parts(terms: Terms) -> tuple[FloatArray, FloatArray, FloatArray]:
+    return terms.A, terms.a, terms.level
+
+
+# -- in memory -------------------------------------------------------------------------------------------------------
+
+
+class _InMemory:
+    """Everybody is one part."""
+
+    def __init__(self, known: Mixture, who: IntArray, data: Signed) -> None:
+        self.known, self.who, self.data = known, who, data
+        self.state: State | None = None
+
+    def taught(self) -> list[tuple[IntArray, FloatArray]]:
+        return [(self.who, self.known.share)]
+
+    def each(self, step: str, tell: Callable[[int], Told]) -> Sums:
+        self.state, sums = STEPS[step](self.data, self.state, tell(0))
+        return sums
+
+    def loners(self, around: Mixture, most: int) -> Loners:
+        assert self.state is not None
+        alone = np.flatnonzero(alone_in(self.state.share) > 0.5)
+        alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), most)).astype(int)]
+        return loners_of(self.data, self.state, alone, around.prior)
+
+
+def loners_of(data: Signed, state: State, alone: IntArray, prior: Prior, part: int = 0) -> Loners:
+    """Those of one part."""
+    some = data.some(alone) if len(alone) else data.between(slice(0, 0))
+    sites = state.sites.of(data.rows_of(alone) if len(alone) else np.empty(0, dtype=np.intp))
+    terms = expand(some, sites).at(prior.within)
+    return Loners(np.full(len(alone), part), alone, terms, state.share[alone])
+
+
+@in_one_order
+def settle(known: Mixture, who: IntArray, data: Signed) -> Mixture:
+    """Everybody in memory, under a prior learnt from some of them (`who`)."""
+    parts = _InMemory(known, who, data)
+    around = settle_parts(parts, known)
+    assert parts.state is not None
+    return replace(finish(data, parts.state, around), others=None)
+
+
+def finish(data: Signed, state: State, around: Mixture) -> Mixture:
+    """The people of one part, with everybody else known by the sums over them."""
+    every = np.ones(len(around.sizes), dtype=bool)
+    return _finish(data, state, Told(around, every, np.empty(0, dtype=np.intp), np.empty((0, len(every)))))

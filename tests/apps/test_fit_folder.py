@@ -1,0 +1,186 @@
+"""`prefkin fit FOLDER`: what a person sees, and one line for all that may go wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import prefkin
+from prefkin.apps.cli.commands import run
+from prefkin.data.shards import MANIFEST, shard_name
+from prefkin.models.prefkin import shards
+from tests.models.prefkin.test_shards import folder_of, people
+
+FIT = [sys.executable, "-m", "prefkin", "fit"]
+
+
+@pytest.fixture
+def votes(tmp_path):
+    return folder_of(people(rows=8), tmp_path / "votes")
+
+
+def fit(monkeypatch, *args):
+    monkeypatch.setattr(sys, "argv", ["prefkin", "fit", *map(str, args)])
+    return run()
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_folder_is_fitted_and_loaded(votes, tmp_path, monkeypatch, capsys):
+    assert fit(monkeypatch, votes, "--out", tmp_path / "kin", "--memory", "1GB") == 0
+    told = capsys.readouterr()
+    assert "2,080 comparisons by 260 users in 1 shard" in told.err
+    assert "written to" in told.out
+    model = prefkin.load(tmp_path / "kin")
+    assert model.predict_proba(np.ones((2, 3)), users=[1, 2]).shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--gamma", "1", "--memory", "1GB"], "without --gamma"),
+        (["--memory", "much"], "takes a size such as 4GB"),
+        (["--workers", "2", "--scheduler", "tcp://x:1"], "give one of them"),
+    ],
+)
+def test_options_that_do_not_fit(votes, tmp_path, monkeypatch, capsys, more, words):
+    assert fit(monkeypatch, votes, "--out", tmp_path / "kin", *more) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "kin").exists()
+
+
+def test_what_goes_wrong_is_one_line_and_the_former_model_stays(votes, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "kin"
+    assert fit(monkeypatch, votes, "--out", out) == 0
+    before = contents(out)
+    home = next(path.parent for path in (tmp_path / "votes.shards").rglob(MANIFEST))
+    file = home / shard_name(0)
+    whole = file.read_bytes()
+
+    def refused(words):
+        capsys.readouterr()
+        assert fit(monkeypatch, votes, "--out", out) == 2
+        told = capsys.readouterr().err.strip().splitlines()
+        assert words in told[-1]
+        assert "Traceback" not in "".join(told)
+        assert contents(out) == before
+
+    def forget():
+        import shutil
+
+        shutil.rmtree(home / "fits", ignore_errors=True)
+
+    forget()
+    file.write_bytes(whole[:-100])
+    refused("damaged")
+    file.unlink()
+    refused("gone")
+    file.write_bytes(whole)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
+
+    forget()
+    monkeypatch.setattr(shards, "write_atomically", full)
+    refused("No space left on device")
+    monkeypatch.undo()
+    fcntl = pytest.importorskip("fcntl")
+    assert fit(monkeypatch, votes, "--out", out) == 0
+    fits = next((home / "fits").iterdir())
+    with (fits / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused("another run is at work")
+    (out / "mine.txt").write_text("mine")
+    before = contents(out)
+    refused("mine.txt is in it")
+
+
+@pytest.mark.long
+def test_killed_at_any_moment_the_same_command_goes_on(votes, tmp_path):
+    rng, shards_home = np.random.default_rng(0), tmp_path / "votes.shards"
+    command = [*FIT, str(votes), "--out", str(tmp_path / "kin"), "--memory", "1KB"]
+    whole = subprocess.run([*FIT, str(votes), "--out", str(tmp_path / "first"), "--memory", "1KB"], check=True)
+    assert whole.returncode == 0
+    import shutil
+
+    shutil.rmtree(shards_home)
+    kills, started = 0, time.monotonic()
+    while kills < 20:
+        child = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            if child.wait(timeout=float(rng.uniform(0.5, 6.0))) == 0:
+                shutil.rmtree(shards_home)
+                shutil.rmtree(tmp_path / "kin")
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            kills += 1
+        assert time.monotonic() - started < 500
+    subprocess.run(command, check=True)
+    people = [contents(tmp_path / name / "people") for name in ("first", "kin")]
+    assert people[0] == people[1]
+
+
+@pytest.mark.integrations
+def test_two_workers_one_of_which_dies(votes, tmp_path):
+    """A worker killed while it works: the same bytes, and nobody had to do anything."""
+    pytest.importorskip("distributed")
+    import distributed
+
+    from prefkin.execution.executor import on_executor
+
+    alone = prefkin.open_comparisons(votes, rows_a_shard=200, memory=1, cache=tmp_path / "one")
+    expected = prefkin.PrefKin().fit(alone)
+    data = prefkin.open_comparisons(votes, rows_a_shard=200, memory=1, cache=tmp_path / "two")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+        on_executor(client.get_executor(pure=False, retries=3)),
+    ):
+        killer = subprocess.Popen(
+            [sys.executable, "-c", KILLER, str(data.home), *map(str, client.run(os.getpid).values())]
+        )
+        model = prefkin.PrefKin().fit(data)
+        killer.wait()
+    assert killer.returncode == 0
+    for number in range(data.n_shards):
+        name = shard_name(number)
+        assert (model._crowd.people / name).read_bytes() == (expected._crowd.people / name).read_bytes()
+
+
+KILLER = """
+import os, signal, sys, time
+from pathlib import Path
+while not list(Path(sys.argv[1]).rglob("sums-*.npz")):
+    time.sleep(0.01)
+os.kill(int(sys.argv[2]), signal.SIGKILL)
+"""
+
+
+@pytest.mark.integrations
+def test_a_scheduler_that_cannot_be_reached(votes, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("distributed")
+    from prefkin.execution import cluster
+
+    monkeypatch.setattr(cluster, "PATIENCE", 1)
+    assert fit(monkeypatch, votes, "--out", tmp_path / "kin", "--scheduler", "tcp://127.0.0.1:9") == 2
+    assert "cannot be reached" in capsys.readouterr().err.splitlines()[-1]
+    assert not Path(tmp_path / "kin").exists()
+
+
+@pytest.mark.integrations
+def test_workers_from_the_command_line(votes, tmp_path):
+    pytest.importorskip("distributed")
+    subprocess.run([*FIT, str(votes), "--out", str(tmp_path / "two"), "--workers", "2"], check=True)
+    subprocess.run([*FIT, str(votes), "--out", str(tmp_path / "one")], check=True)
+    assert contents(tmp_path / "one" / "people") == contents(tmp_path / "two" / "people")

@@ -1,0 +1,179 @@
+"""Tomorrow's answers: who is placed anew, who is not, and when the prior should be learnt again."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import prefkin
+from prefkin import Comparisons, OffC2PL, PrefKin
+from prefkin.data.folds import only
+from prefkin.data.synthetic import make_population
+from prefkin.errors import InvalidComparisons, InvalidParameter, PriorWarning
+from prefkin.inference.quadratics import expand
+from prefkin.models.baselines import per_user
+from prefkin.models.prefkin.groups import place
+from prefkin.models.prefkin.mixture import Centres, solved
+from prefkin.models.prefkin.odds import _without
+from prefkin.models.prefkin.update import ROUNDS
+from tests.conftest import answers_by_degrees
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    return make_population(np.random.default_rng(3), n_users=15, n_groups=3, dim=4, n_comparisons=60, strength=3.0)
+
+
+def halves(data, who=(0, 1, 2, 3, 4)):
+    """What there was, and what some people answered later; the last person comes later as a whole."""
+    n = np.arange(len(data)) % 60
+    newcomer = data.users == data.users.max()
+    later = newcomer | (np.isin(data.users, who) & (n >= 40))
+    return data.take(~later & ((n < 40) | ~np.isin(data.users, who))), data.take(later)
+
+
+def by_degrees():
+    Z, y, users = answers_by_degrees()
+    data = Comparisons.from_arrays(Z, y, users)
+    later = np.random.default_rng(0).random(len(data)) < 0.3
+    return data.take(~(later & (data.users < 4))), data.take(later & (data.users < 4))
+
+
+def everything(model):
+    """The same places, with every sum made again from everybody's rows."""
+    fitted = model._fitted
+    return [
+        solved(expand(fitted.metric.signed(model._users), each.sites), each.sites, each.share, each.prior)
+        for each in (fitted.mixture, fitted.wide)
+        if each is not None
+    ]
+
+
+@pytest.mark.parametrize("kind", ["groups", "by degrees"])
+def test_an_update_equals_placing_everybody_under_the_same_prior(grouped, kind):
+    old, new = halves(grouped.data) if kind == "groups" else by_degrees()
+    model = PrefKin(metric="isotropic").fit(old)
+    assert model.structure_ == kind
+    prior, root = model._fitted.mixture.prior, model._fitted.metric.root
+    model.update(new)
+    assert model._fitted.mixture.prior is prior
+    assert model._fitted.metric.root is root
+    kept = [each for each in (model._fitted.mixture, model._fitted.wide) if each is not None]
+    for mixture, again in zip(kept, everything(model), strict=True):
+        np.testing.assert_allclose(mixture.mean, again.mean, atol=1e-8)
+        np.testing.assert_allclose(mixture.centres.mean, again.centres.mean, atol=1e-8)
+        np.testing.assert_allclose(mixture.centres.doubt, again.centres.doubt, atol=1e-8)
+    np.testing.assert_allclose(model.theta_, model._fitted.metric.preferences(everything(model)[0].mean), atol=1e-8)
+
+
+def test_each_is_placed_among_the_others_as_one_by_one(grouped):
+    old, new = halves(grouped.data)
+    model = PrefKin(metric="isotropic").fit(old)
+    known, metric = model._fitted.mixture, model._fitted.metric
+    model.update(new)
+    for user in (0, 3, 14):
+        data = metric.signed(only(model._users, np.array([user])))
+        around = known if user == 14 else _without(known, user, user)[0]
+        around = replace(around, share=around.share[:, : known.share.shape[1]])
+        around = replace(around, centres=Centres.of(around.centres.sums[: known.share.shape[1]], known.prior))
+        alone = place(around, data, ROUNDS)
+        np.testing.assert_allclose(model._fitted.mixture.share[user], alone.share[0], atol=1e-8)
+        own = model._users.owner == user
+        np.testing.assert_allclose(model._fitted.mixture.sites.pull[own], alone.sites.pull, atol=1e-8)
+
+
+def test_nobody_else_is_placed_anew_and_what_is_shared_follows(grouped):
+    old, new = halves(grouped.data, who=(0,))
+    model = PrefKin(metric="isotropic").fit(old)
+    membership, theta, sites = model.membership_.copy(), model.theta_.copy(), model._fitted.mixture.sites.pull.copy()
+    owner = model._users.owner
+    model.update(new)
+    assert model.users_.tolist() == list(range(15))
+    np.testing.assert_array_equal(model.membership_[1:14], membership[1:])
+    np.testing.assert_array_equal(
+        model._fitted.mixture.sites.pull[(model._users.owner > 0) & (model._users.owner < 14)], sites[owner > 0]
+    )
+    moved = np.linalg.norm(model.theta_[:14] - theta, axis=1) > 1e-3
+    with_news = set(grouped.group[[0, 14]].tolist())
+    assert moved.tolist() == [group in with_news for group in grouped.group[:14].tolist()]
+
+
+def test_estimates_come_near_to_those_of_a_fit_on_everything(grouped):
+    old, new = halves(grouped.data)
+    model = PrefKin(metric="isotropic").fit(old)
+    before = model.theta_.copy()
+    model.update(new)
+    both = Comparisons.from_arrays(np.vstack([old.Z, new.Z]), np.append(old.y, new.y), np.append(old.users, new.users))
+    whole = PrefKin(metric="isotropic").fit(both)
+    assert np.linalg.norm(model.theta_ - whole.theta_) < 0.3 * np.linalg.norm(before - whole.theta_[:14])
+    assert model.neighbours(14).tolist() == whole.neighbours(14).tolist()
+    assert model.refit_gain_ < 0
+
+
+def test_an_updated_model_is_the_same_from_disk_and_goes_on(grouped, tmp_path):
+    old, new = halves(grouped.data)
+    model = PrefKin().fit(old).update(new)
+    model.save(tmp_path / "kin")
+    again = prefkin.load(tmp_path / "kin")
+    np.testing.assert_allclose(again.theta_, model.theta_, atol=1e-9)
+    np.testing.assert_allclose(
+        again.predict_proba(grouped.data.Z, grouped.data.users), model.predict_proba(grouped.data.Z, grouped.data.users)
+    )
+    np.testing.assert_allclose(again.own_theta_, model.own_theta_)
+    assert again.refit_gain_ == model.refit_gain_
+    more = grouped.data.take(np.arange(6))
+    np.testing.assert_allclose(again.update(more).theta_, model.update(more).theta_, atol=1e-8)
+    np.testing.assert_allclose(again.radius_, model.radius_, atol=1e-8)
+    np.testing.assert_allclose(again.own_theta_, model.own_theta_, atol=1e-6)
+
+
+def test_people_unlike_those_known_are_worth_a_refit(grouped):
+    model, rng = PrefKin().fit(grouped.data), np.random.default_rng(1)
+    owner = np.repeat(np.arange(12), 60)
+    Z = rng.standard_normal((len(owner), 4))
+    likes = -4.0 * grouped.theta[:3].mean(axis=0) + 0.2 * rng.standard_normal((12, 4))
+    y = rng.random(len(owner)) < expit(np.einsum("ij,ij->i", Z, likes[owner]))
+    with pytest.warns(PriorWarning, match="learn it again"):
+        model.update(Z, y.astype(int), users=owner + 100)
+    assert model.refit_gain_ > 1
+
+
+@pytest.mark.parametrize("features", [70, 300])
+def test_many_features_are_taken_in_as_well(features):
+    rng = np.random.default_rng(2)
+    theta, owner = rng.standard_normal(features) / 4, np.repeat(np.arange(8), 25)
+    Z = rng.standard_normal((len(owner), features))
+    y = (rng.random(len(owner)) < expit(Z @ theta)).astype(int)
+    late = (owner > 5) & (np.arange(len(owner)) % 25 > 12)
+    model = PrefKin().fit(Z[~late], y[~late], users=owner[~late]).update(Z[late], y[late], users=owner[late])
+    content = io.BytesIO()
+    model.save(content)
+    np.testing.assert_allclose(
+        everything(model)[0].mean, model._fitted.mixture.mean, atol=1e-5 if features > 255 else 1e-8
+    )
+
+
+def test_the_papers_algorithm_comes_out_as_fitted_on_everything(grouped):
+    old, new = halves(grouped.data)
+    both = Comparisons.from_arrays(np.vstack([old.Z, new.Z]), np.append(old.y, new.y), np.append(old.users, new.users))
+    with pytest.warns(prefkin.errors.AssumptionWarning):
+        updated, fitted = OffC2PL(gamma=60.0).fit(old).update(new), OffC2PL(gamma=60.0).fit(both)
+    np.testing.assert_allclose(updated.theta_, fitted.theta_, atol=1e-8)
+    np.testing.assert_allclose(updated.radius_, fitted.radius_)
+    assert updated.users_.tolist() == fitted.users_.tolist()
+
+
+def test_what_cannot_be_taken_in_is_refused_in_one_line_and_changes_nothing(grouped):
+    model = PrefKin().fit(grouped.data)
+    theta = model.theta_
+    with pytest.raises(InvalidComparisons, match="need y and users"):
+        model.update(grouped.data.Z, grouped.data.y)
+    with pytest.raises(InvalidComparisons, match="3 features, the model has 4"):
+        model.update(np.ones((2, 3)), [0, 1], users=[0, 1])
+    with pytest.raises(InvalidComparisons, match="row 1"):
+        model.update(np.ones((2, 4)), [0, np.nan], users=[0, 1])
+    with pytest.raises(InvalidParameter, match="fit it again on all comparisons"):
+        per_user().fit(grouped.data).update(grouped.data)
+    assert model.theta_ is theta
