@@ -24,6 +24,7 @@ COMMANDS = {
     "update": "New answers into a fitted folder.",
     "plan": "Whom to ask what next, over all people together.",
     "rank": "Rank each context's actions for one user; the recommended action is marked.",
+    "report": "One self-contained page: who these people are, how sure that is, what to ask next.",
     "annotate": "A page on which people compare pairs, each next one chosen by the model.",
     "answers": "What people answered, as comparisons that fit reads.",
     "bench": "How fast each public call is, against what one would write instead, in one run.",
