@@ -40,7 +40,8 @@ th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px so
   overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 tr.best td { font-weight: 600; } li { margin: .3rem 0; }
-@media print { :root { --paper: #fff; --card: #f6f6f4; } body { max-width: none; padding: 0; font-size: 11pt; }
+@media print { :root { color-scheme: light; --ink: #1c2430; --soft: #5b6675; --line: #dfdcd3; --paper: #fff;
+  --card: #f6f6f4; } body { max-width: none; padding: 0; font-size: 11pt; }
   figure, .card, tr { break-inside: avoid; } h2 { break-after: avoid; } }
 """
 
