@@ -28,6 +28,7 @@ COMMANDS = {
     "ask": "Questions in the terminal, each next one chosen by the model; every answer is kept the moment it is given.",
     "plan": "Whom to ask what next: the questions that teach most about everybody.",
     "update": "New answers into a fitted folder: those who gave them, and new people, are placed anew.",
+    "report": "One self-contained page: who these people are, how sure that is, what is thin, what to ask next.",
     "annotate": "A page on which people compare pairs, each next one chosen by the model.",
     "answers": "What people answered, as comparisons that fit reads.",
     "bench": "How fast each public call is, against what one would write instead, in one run.",
