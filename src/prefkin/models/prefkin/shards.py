@@ -187,7 +187,7 @@ def finish_shard(task: Finish, number: int) -> None:
         rows, data = _signed(task.data, task.root, number)
         states = [_as_state(_read(folder / f"state-{number}.npz")) for folder in task.states]
         mixture, *wide = (
-            finished(finish(data, state, _groups_at(groups))) for state, groups in zip(states, task.groups, strict=True)
+            finish(data, state, _groups_at(groups)) for state, groups in zip(states, task.groups, strict=True)
         )
         fitted = Fitted(mixture, Metric(task.root), wide[0] if wide else None)
         share, weights, d = mixture.share, mixture.weights, data.dim
@@ -197,7 +197,7 @@ def finish_shard(task: Finish, number: int) -> None:
             radius[piece] = TRUST.caution * ball_radius(
                 np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C), task.level
             )
-        for piece, terms in Crowd(mixture.users, mixture.prior.within):
+        for piece, terms in Crowd(mixture.users, mixture.prior.within, mixture.terms):
             own = mixture.prior.within * np.einsum("uii->u", terms.A, dtype=np.float64) / d
             from_others[piece] = np.where(share[piece].max(axis=1, initial=0.0) > 0.5, 1.0 - own, 0.0)
         place = np.argmax(weights, axis=1)
