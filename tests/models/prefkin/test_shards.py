@@ -105,7 +105,7 @@ def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread):
     everybody = data.shards(range(data.n_shards))
     some = shards._sample(data)
     assert len(some) == 200
-    lesson = prefkin.PrefKin(metric="isotropic")._lesson(some)
+    lesson = prefkin.PrefKin(metric="isotropic")._teacher.lesson(some)
     who = np.searchsorted(everybody.labels, some.labels[lesson.known])
     found = settle(lesson.chosen, who, lesson.metric.signed(everybody))
     order = by_label(model)

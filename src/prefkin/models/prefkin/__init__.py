@@ -11,6 +11,7 @@ settling   everybody under a prior learnt from some: in parts, of which no memor
 odds       what speaks for and against two users belonging together
 calibrate  what held-out answers decide: the metric, spread of users, trust in probabilities
 habit      a habit of taking the first side
+lesson     what people teach about people: metric, groups or degrees, trust
 newcomer   what is known about somebody of whom nothing is known: people in general
 update     tomorrow's answers under the prior as it is, and whether it should be learnt again
 estimator  `PrefKin`

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, Self, overload
+from typing import Any, BinaryIO, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
-from prefkin.data.folds import PREDICT_FOR, by_content, only
+from prefkin.data.folds import PREDICT_FOR, only
 from prefkin.data.rows import Grown, Rows, UserRows
 from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
@@ -37,7 +37,7 @@ from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
 from prefkin.inference.propagation import Sites, above_zero
-from prefkin.inference.quadratics import Signed, expand
+from prefkin.inference.quadratics import expand
 from prefkin.models.base import (
     PreferenceModel,
     about_users,
@@ -49,31 +49,21 @@ from prefkin.models.base import (
 from prefkin.models.files import write_model_file
 from prefkin.models.likeness import Likeness
 from prefkin.models.prefkin.calibrate import (
-    Fit,
     Fitted,
-    Verdict,
-    fitted_in,
-    judge,
-    loss_of_groups,
     temperature_of_groups,
-    with_scales,
 )
-from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import find_groups
-from prefkin.models.prefkin.habit import with_habits
-from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
-from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, Prior, finished, pieces, solved
+from prefkin.models.prefkin.lesson import Teacher
+from prefkin.models.prefkin.metric import KINDS, Metric
+from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Prior, finished, pieces, solved
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
-from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd
+from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import settle
 from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
-
-COLD, WARM = 2, 1  # rounds of a crowd's sites and scales, from the scales of some, or from sites in other units
 
 
 class PrefKin(PreferenceModel):
@@ -219,7 +209,7 @@ class PrefKin(PreferenceModel):
 
     def _learn(self, rows: UserRows) -> None:
         self._crowd = None
-        lesson = self._lesson(rows)
+        lesson = self._teacher.lesson(rows)
         known, chosen, wide, temperature = lesson.known, lesson.chosen, lesson.wide, lesson.temperature
         rows, metric = lesson.rows, lesson.metric
         data = lesson.data if len(lesson.data) == len(rows) else metric.signed(rows)
@@ -238,84 +228,9 @@ class PrefKin(PreferenceModel):
         self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
         self._own_variance, self.refit_gain_ = lesson.own_variance, -np.inf
 
-    def _lesson(self, rows: UserRows) -> Lesson:
-        """What these people, or as many of them as can be afforded, teach about people."""
-        known = self._sample(rows, min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2)))
-        crowd = self._sample(rows, max(largest_crowd(len(rows), len(rows.rows.y) / len(rows), rows.dim), len(known)))
-        rows, plain, _ = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
-        few, some = only(rows, known), _search(plain, None)
-        company = only(rows, crowd) if len(crowd) > len(known) else None
-        verdict, found = Verdict(), some
-        if self._clear(some, few):
-            found = some if company is None else _search(some.fit, company)
-        else:
-            known = self._sample(rows, self._affordable(rows))
-            people = only(rows, known)
-            fit, verdict = self._in_a_metric(people, some.fit)
-            if verdict.kind != "isotropic":
-                found = _search(fit, company)
-            elif company is not None:
-                found = _search(some.fit, company)
-                found = found if found.grouped else found._replace(fit=fit)
-            if found.grouped and verdict.kind != "isotropic" and self.metric == "auto":
-                # people in groups differ where the groups do, which looks like a covariance: evidence decides
-                alike = _search(some.fit, company, found)
-                if alike.grouped and alike.beats(found.groups.evidence, verdict.kind):
-                    found = alike
-            asked = found.grouped and company is None
-            # answers about items that recur depend on each other, which evidence takes for likeness
-            if asked and verdict.loss is not None and self._loss_of(found, people) > verdict.loss:
-                found = _Search(fit, fit.degrees, fit.degrees)
-        grouped, metric, degrees = found.grouped, found.fit.metric, found.fit.degrees
-        chosen, wide, temperature = found.groups if grouped else degrees, None, verdict.temperature
-        if not grouped and verdict.scales is not None:
-            chosen, wide = with_scales(found.fit, *verdict.scales), degrees
-        evidence = found.groups.evidence if len(rows) > 1 else -np.inf
-        return Lesson(
-            rows,
-            crowd if grouped else known,
-            found.fit.data,
-            metric,
-            chosen,
-            wide,
-            1.0 if grouped else temperature,
-            grouped and not few.recurring,
-            _structure(chosen, degrees, grouped),
-            {"by degrees": found.everybody.evidence, "groups": evidence},
-            degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim,
-        )
-
-    def _loss_of(self, found: _Search, rows: UserRows) -> float:
-        return loss_of_groups(rows, found.fit.metric, found.groups, self.predict_for)
-
-    def _clear(self, found: _Search, rows: UserRows) -> bool:
-        """Do groups explain these people's answers better than any covariance of people does?
-
-        Then they need no held-out answers to be believed, unless answers are about items that recur.
-        """
-        if not found.grouped or self.metric not in ("auto", "isotropic"):
-            return False
-        if self.metric == "auto" and rows.recurring:
-            return False
-        if self.metric == "isotropic" or not 1 < rows.dim <= METRIC.full_up_to:
-            return True
-        rival = fitted_in(rows, "whitened", rounds=METRIC.again)
-        return found.beats(rival.degrees.evidence + TRUST.clearly, "whitened")
-
-    def _in_a_metric(self, rows: UserRows, plain: Fit) -> tuple[Fit, Verdict]:
-        """Users who differ by degrees, in the metric asked for or the one that held-out answers speak for."""
-        fits = {"isotropic": plain if len(plain.data) == len(rows) else fitted_in(rows, "isotropic")}
-        wanted = KINDS[1:] if self.metric == "auto" else () if self.metric == "isotropic" else (self.metric,)
-        for kind in wanted if rows.dim > 1 and (self.metric != "auto" or rows.dim <= METRIC.full_up_to) else ():
-            begin = fits["diagonal"].learnt if kind == "full" and "diagonal" in fits else None
-            fits[kind] = fitted_in(rows, kind, begin)
-        if self.metric != "auto":
-            kind = list(fits)[-1]  # with one feature all are the same
-            return fits[kind], Verdict(kind)
-        some = self._sample(rows, max(LIMITS.most_users, CALIBRATION.answers * len(rows) // len(rows.rows.y)))
-        judged = fits if len(some) == len(rows) else {kind: fit.of(some) for kind, fit in fits.items()}
-        verdict = judge(only(rows, some), judged, self.predict_for)
-        return fits[verdict.kind], verdict
+    @property
+    def _teacher(self) -> Teacher:
+        return Teacher(self.metric, self.predict_for, self.random_state)
 
     def _keep(self, fitted: Fitted) -> None:
         self._fitted = fitted
@@ -329,23 +244,6 @@ class PrefKin(PreferenceModel):
         if name in ("users_", "theta_", "membership_", "n_comparisons_") and self._crowd is not None:
             return self._crowd.column(name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    # -- choices -----------------------------------------------------------------------------------------------------
-
-    def _sample(self, rows: UserRows, most: int) -> IntArray:
-        """So many users: everybody, or some spread by what they answered, not by their place."""
-        if len(rows) <= most:
-            return np.arange(len(rows))
-        order = by_content(rows)
-        if self.random_state is None:
-            return np.sort(order[np.linspace(0, len(rows) - 1, most).astype(int)])
-        return np.sort(generator(self.random_state).permutation(order)[:most])
-
-    @staticmethod
-    def _affordable(rows: UserRows) -> int:
-        """Users from whom the metric is learnt."""
-        person = (3.0 * len(rows.rows.y) / len(rows) + 2.0 * rows.dim) * rows.dim**2
-        return min(max(LIMITS.most_users, int(METRIC.effort / person)), max(LIMITS.most_numbers // rows.dim**2, 2))
 
     def _check_parameters(self) -> None:
         if self.metric not in (*KINDS, "auto"):
@@ -823,53 +721,6 @@ class PrefKin(PreferenceModel):
         return model
 
 
-class Lesson(NamedTuple):
-    """What some people taught about all."""
-
-    rows: UserRows  # of everybody, beside habits where there are any
-    known: IntArray  # positions of those who taught it
-    data: Signed  # rows in the metric, of some
-    metric: Metric
-    chosen: Mixture  # of those who taught it
-    wide: Mixture | None  # likewise, where held-out answers spoke for less spread than evidence
-    temperature: float
-    tempered: bool  # is the temperature still to be found, with everybody placed?
-    structure: str
-    evidence: dict[str, float]
-    own_variance: float  # of people, for estimates from own rows alone
-
-
-class _Search(NamedTuple):
-    """What was learnt in one metric."""
-
-    fit: Fit  # of those from whom the metric is learnt
-    everybody: Mixture  # by degrees, too: those among whom groups were sought
-    groups: Mixture
-
-    @property
-    def grouped(self) -> bool:
-        """Do the answers speak for groups?"""
-        if len(self.groups) == 1 or self.groups.share.shape[1] == 0:
-            return False
-        many = len(self.everybody) if len(self.everybody) > LIMITS.most_users else 0
-        return self.groups.evidence > self.everybody.evidence + max(TRUST.clearly, many * TRUST.clearly_each)
-
-    def beats(self, evidence: float, kind: str) -> bool:
-        """Is this isotropic one better than that of another metric, at half a unit for each of its free numbers?"""
-        return self.groups.evidence + free_numbers(kind, len(self.fit.metric.root)) / 2.0 > evidence
-
-
-def _search(fit: Fit, company: UserRows | None, like: _Search | None = None) -> _Search:
-    """Groups among the `company`, or those from whom the metric was learnt; `like` another search among them."""
-    data, everybody = fit.data, fit.degrees
-    if company is not None:
-        data = fit.metric.signed(company)
-        rounds, sites = (COLD, None) if like is None else (WARM, like.everybody.sites)
-        everybody = fit_degrees(data, rounds, everybody.prior, sites)
-    groups = find_groups(data, everybody, None if like is None else like.groups) if len(data) > 1 else everybody
-    return _Search(fit, everybody, groups)
-
-
 def _kept(sites: Sites, name: str) -> dict[str, FloatArray]:
     """Sites for a model file."""
     return {f"{name}_precision": sites.precision, f"{name}_pull": sites.pull, f"{name}_level": sites.level}
@@ -914,16 +765,3 @@ def _length_error(mean: FloatArray, C: FloatArray) -> float:
     shape = square**2 / variance
     length = np.exp(gammaln(shape + 0.5) - gammaln(shape)) * np.sqrt(variance / square)
     return float(np.sqrt(max(square - length**2, 0.0)))
-
-
-def _structure(chosen: Mixture, degrees: Mixture, are_groups: bool) -> str:
-    """What was seen, in two words."""
-    if are_groups:
-        sizes = np.bincount(np.argmax(chosen.weights, axis=1), minlength=chosen.share.shape[1] + 1)
-        return "one group" if sizes[:-1].max(initial=0) == len(chosen) else "groups"
-    if len(chosen) == 1:
-        return "unrelated"
-    common, apart = float((degrees.centres.mean[0] ** 2).sum()), len(degrees.prior.m0) * chosen.prior.within
-    if apart <= TRUST.alike * common:
-        return "one group"
-    return "unrelated" if apart >= TRUST.unrelated * common else "by degrees"

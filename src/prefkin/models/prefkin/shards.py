@@ -54,7 +54,8 @@ from prefkin.models.prefkin.settling import STEPS, Loners, State, Sums, Told, fi
 from prefkin.models.reports import FoldedIn, Summary
 
 if TYPE_CHECKING:
-    from prefkin.models.prefkin.estimator import Lesson, PrefKin
+    from prefkin.models.prefkin.estimator import PrefKin
+    from prefkin.models.prefkin.lesson import Lesson
 
 __all__ = ["PeopleInShards", "fit_shards", "load_crowd"]
 
@@ -340,7 +341,7 @@ def _fitted(model: PrefKin, data: ShardedComparisons, home: Path) -> PeopleInSha
     if not lesson.exists():
         rows = _sample(data)
         _refuse_rankings(data, rows)
-        _write(lesson, _of_lesson(model._lesson(rows)))
+        _write(lesson, _of_lesson(model._teacher.lesson(rows)))
     taught = _read(lesson)
     about = json.loads(str(taught["about"]))
     root, labels = taught["root"], taught["labels"]
