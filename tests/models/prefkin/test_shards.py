@@ -17,6 +17,7 @@ from prefkin.data.shards import shard_name
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.executor import on_executor
 from prefkin.models.prefkin import shards
+from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settling import settle
 
 USERS, ROWS, DIM = 260, 14, 3
@@ -107,7 +108,8 @@ def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread):
     assert len(some) == 200
     lesson = prefkin.PrefKin(metric="isotropic")._lesson(some)
     who = np.searchsorted(everybody.labels, some.labels[lesson.known])
-    found = settle(lesson.chosen, who, lesson.metric.signed(everybody))
+    rows = lesson.metric.signed(everybody)
+    found = at_their_modes(settle(lesson.chosen, who, rows), rows)
     order = by_label(model)
     np.testing.assert_allclose(model.theta_[order], lesson.metric.preferences(found.mean), atol=1e-9)
     np.testing.assert_allclose(model.membership_[order], found.weights, atol=1e-9)
