@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 import numpy as np
@@ -151,7 +152,8 @@ def test_what_a_model_offers_is_the_same_as_in_memory(model, memory):
     labels, weights = model.neighbours(5, weights=True)
     mine, theirs = dict(zip(labels, weights)), dict(zip(*memory.neighbours(5, weights=True)))
     assert mine == pytest.approx(theirs)
-    assert str(model.summary()) == str(memory.summary())
+    words = replace(memory.summary(), groups=(), alike=())  # what each group wants is not told at that size
+    assert str(model.summary()) == str(words)
     np.testing.assert_array_equal(model.comparisons(5).Z, memory.comparisons(5).Z)
     assert str(model.coverage_map(5)) == str(memory.coverage_map(5))
     u = model.position(5)
