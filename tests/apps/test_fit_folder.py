@@ -96,6 +96,7 @@ def test_what_goes_wrong_is_one_line_and_the_former_model_stays(votes, tmp_path,
     monkeypatch.undo()
     fcntl = pytest.importorskip("fcntl")
     assert fit(monkeypatch, votes, "--out", out) == 0
+    before = contents(out)
     fits = next((home / "fits").iterdir())
     with (fits / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 import numpy as np
@@ -17,6 +18,7 @@ from prefkin.data.shards import shard_name
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.executor import on_executor
 from prefkin.models.prefkin import shards
+from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settling import settle
 
 USERS, ROWS, DIM = 260, 14, 3
@@ -107,7 +109,8 @@ def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread):
     assert len(some) == 200
     lesson = prefkin.PrefKin(metric="isotropic")._teacher.lesson(some)
     who = np.searchsorted(everybody.labels, some.labels[lesson.known])
-    found = settle(lesson.chosen, who, lesson.metric.signed(everybody))
+    rows = lesson.metric.signed(everybody)
+    found = at_their_modes(settle(lesson.chosen, who, rows), rows)
     order = by_label(model)
     np.testing.assert_allclose(model.theta_[order], lesson.metric.preferences(found.mean), atol=1e-9)
     np.testing.assert_allclose(model.membership_[order], found.weights, atol=1e-9)
@@ -149,7 +152,8 @@ def test_what_a_model_offers_is_the_same_as_in_memory(model, memory):
     labels, weights = model.neighbours(5, weights=True)
     mine, theirs = dict(zip(labels, weights)), dict(zip(*memory.neighbours(5, weights=True)))
     assert mine == pytest.approx(theirs)
-    assert str(model.summary()) == str(memory.summary())
+    words = replace(memory.summary(), groups=(), alike=())  # what each group wants is not told at that size
+    assert str(model.summary()) == str(words)
     np.testing.assert_array_equal(model.comparisons(5).Z, memory.comparisons(5).Z)
     assert str(model.coverage_map(5)) == str(memory.coverage_map(5))
     u = model.position(5)

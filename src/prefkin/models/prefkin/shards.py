@@ -49,6 +49,7 @@ from prefkin.models.prefkin.mixture import (
     nobody,
     pieces,
 )
+from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import STEPS, Loners, State, Sums, Told, finish, loners_of, settle_parts
 from prefkin.models.reports import FoldedIn, Summary
@@ -188,7 +189,8 @@ def finish_shard(task: Finish, number: int) -> None:
         rows, data = _signed(task.data, task.root, number)
         states = [_as_state(_read(folder / f"state-{number}.npz")) for folder in task.states]
         mixture, *wide = (
-            finish(data, state, _groups_at(groups)) for state, groups in zip(states, task.groups, strict=True)
+            at_their_modes(finish(data, state, _groups_at(groups)), data)
+            for state, groups in zip(states, task.groups, strict=True)
         )
         fitted = Fitted(mixture, Metric(task.root), wide[0] if wide else None)
         share, weights, d = mixture.share, mixture.weights, data.dim
@@ -204,7 +206,7 @@ def finish_shard(task: Finish, number: int) -> None:
         place = np.argmax(weights, axis=1)
         thin = csr_array(share)
         begins = thin.indptr.tolist()
-        whole = np.array([site for state in states for site in state.sites[:3]])  # (3 or 6, n)
+        whole = np.array([site for each in (mixture, *wide) for site in each.sites[:3]])  # (3 or 6, n)
         own_rows = [slice(a, b) for a, b in pairwise(rows.starts.tolist())]
         columns: Table = {
             "user": rows.labels,
