@@ -246,6 +246,7 @@ def test_float32_features_stay_float32_in_the_papers_algorithm():
     assert light.fold_in(Z[:7], y[:7]).theta.dtype == np.float64
 
 
+@pytest.mark.long
 def test_the_first_use_ever_says_that_it_compiles(tmp_path):
     code = "import prefkin; prefkin.OffC2PL(gamma=0).fit([[0.5], [1.0]], [1, 0])"
 

@@ -109,6 +109,7 @@ def test_matrices_turn_to_double_precision_where_single_is_not_enough(rng):
         assert np.allclose(found, expected.posterior_means(means, variance), atol=0.01)
 
 
+@pytest.mark.long
 def test_matrices_and_directions_find_the_same_people(rng, monkeypatch):
     centres = np.repeat(rng.standard_normal((2, 256)) / 8.0, 3, axis=0)
     X = rng.standard_normal((6, 200, 256)).astype(np.float32)

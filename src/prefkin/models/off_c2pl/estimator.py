@@ -259,6 +259,8 @@ class OffC2PL(PreferenceModel):
     @on_its_threads
     def members(self, position: int) -> IntArray:
         """V(u), as positions in `users_`."""
+        if "census" in vars(self.graph_) and self.graph_.census.degree[position] == 1:  # counted: nobody to look for
+            return np.array([position])
         return self.graph_.neighbours(position)
 
     def neighbourhoods(self) -> Iterator[tuple[IntArray, IntArray]]:
