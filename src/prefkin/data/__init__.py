@@ -16,7 +16,8 @@ storage      files written as a whole or not at all; labels as JSON
 json_lines   JSON lines, quickly, and as they are
 exports      what annotation tools export, as rows
 formats      files, folders and frames as columns: Parquet, CSV, JSON, NPZ
-tables       columns under our names, checked: comparisons and candidates
+columns      a table's columns under our names, whatever their own are
+tables       comparisons and candidates out of tables
 shards       comparisons larger than memory, a shard of users at a time
 buckets      rows of a user brought together, from Parquet files in any order
 folds        which rows are held out, and which users are asked

@@ -15,7 +15,7 @@ import numpy as np
 from prefkin.data.arrays import LabelArray
 from prefkin.data.checks import label_array
 from prefkin.data.rows import Rows, UserRows
-from prefkin.errors import InvalidParameter, ShardError, UnknownUser
+from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.usage import free_memory
 
 __all__ = ["MANIFEST", "ShardedComparisons", "Table", "checksum", "code_of", "open_comparisons", "shard_name"]
@@ -212,6 +212,24 @@ class ShardedComparisons:
         for label in labels:
             if type(label) is not (int if self.integers else str):
                 raise self._unknown(label)
+
+    def whose(self, users: Any, n: int) -> LabelArray:
+        """The labels of those whose answers to n rows are to be predicted."""
+        if users is None:
+            raise InvalidComparisons(
+                f"the model knows {self.n_users} users; say whose answers to predict with users=[...]"
+            )
+        labels = label_array(users, "users")
+        if len(labels) != n:
+            raise InvalidComparisons(f"users has {len(labels)} labels for {n} rows; give one per row")
+        return labels
+
+    def refuse_everybody(self, user: Hashable) -> None:
+        """Comparisons of all are where they were; they need not fit in memory."""
+        if user is None:
+            raise InvalidParameter(
+                f"the comparisons of everybody are in {self.source}; say whose you want, comparisons(user)"
+            )
 
     def _unknown(self, label: Hashable) -> UnknownUser:
         return UnknownUser(

@@ -20,12 +20,8 @@ entry is positive), so that no method can profit from "the first one always wins
 
 from __future__ import annotations
 
-import difflib
-import re
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,9 +30,9 @@ from prefkin.data.answers import answer_array
 from prefkin.data.arrays import FloatArray, LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import distinct_labels, feature_matrix, is_missing, missing_labels
+from prefkin.data.columns import CANDIDATE_FIELDS, COMPARISON_FIELDS, ITEM_FIELDS, Table, in_file
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.formats import holds_numbers, holds_vectors, label_column, matrix_column, number_column, read_columns
-from prefkin.errors import FeaturesWarning, InvalidTable, PrefkinError
+from prefkin.errors import InvalidTable
 
 __all__ = [
     "Texts",
@@ -47,22 +43,6 @@ __all__ = [
     "read_pairs",
     "read_texts",
 ]
-
-ALIASES = {
-    "user": ("user", "worker", "annotator", "user_id", "annotator_id", "worker_id", "users", "judge"),
-    "z": ("z", "Z"),
-    "weight": ("weight", "weights"),
-    "context": ("context", "contexts"),
-}
-COMPARISON_FIELDS = (
-    *("user", "y", "z", "first", "second", "context", "weight", "winner", "loser", "left", "right", "label"),
-    *("prompt", "chosen", "rejected", "chosen_embedding", "rejected_embedding"),
-    *(ARENA := ("model_a", "model_b", "conversation_a", "conversation_b")),
-    *(LOGGED := ("item", "rating", "shown", "taken")),
-)
-CANDIDATE_FIELDS = ("context", "action", "item", "phi", "weight", "features")  # the last one: (X, A, d) in an .npz file
-ITEM_FIELDS = ("item", "phi")
-FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")
 
 TIES = ("tie", "tie (bothbad)", "tie(bothbad)", "bothbad", "both_bad")
 EVERY_ITEM = "all"  # the one context of a table of items
@@ -104,8 +84,8 @@ def read_comparisons(
     >>> data.y.tolist(), data.Z.tolist()
     ([1.0, 0.0], [[1.0, 0.0], [0.0, -1.0]])
     """
-    with _named(source):
-        table = _Table(source, columns, COMPARISON_FIELDS, features)
+    with in_file(source):
+        table = Table(source, columns, COMPARISON_FIELDS, features)
         if not table.has("user"):
             raise table.lacks("column user (or worker, annotator)", "user")
         users = table.labels("user")
@@ -181,8 +161,8 @@ def read_pairs(
     >>> pairs.Z.tolist(), pairs.users.tolist()
     ([[0.5], [-1.0]], ['ann', 'bo'])
     """
-    with _named(source):
-        table = _Table(source, columns, COMPARISON_FIELDS, features)
+    with in_file(source):
+        table = Table(source, columns, COMPARISON_FIELDS, features)
         if not table.has("user"):
             raise table.lacks("column user (or worker, annotator)", "user")
         users = table.labels("user")
@@ -219,8 +199,8 @@ def read_texts(source: Any, columns: Mapping[str, str] | None = None) -> Texts:
     >>> found.sides
     {'chosen_embedding': ['Tea?\\n\\nYes.'], 'rejected_embedding': ['Tea?\\n\\nNo.']}
     """
-    with _named(source):
-        table = _Table(source, columns, (*COMPARISON_FIELDS, "text"), None)
+    with in_file(source):
+        table = Table(source, columns, (*COMPARISON_FIELDS, "text"), None)
         y = None
         if table.has("chosen") and table.has("rejected"):
             found = {"chosen_embedding": "chosen", "rejected_embedding": "rejected"}
@@ -265,8 +245,8 @@ def read_candidates(
     >>> read_candidates(pl.DataFrame({"item": ["p", "q", "r"], "phi0": [1.0, 0.0, 2.0]})).sizes.tolist()
     [3]
     """
-    with _named(source):
-        table = _Table(source, columns, CANDIDATE_FIELDS, features)
+    with in_file(source):
+        table = Table(source, columns, CANDIDATE_FIELDS, features)
         if table.has("features") and table.holds_vectors("features"):
             return Candidates(table.features("features"), table.labels("weight") if table.has("weight") else None)
         only_items = table.has("item") and not (table.has("context") or table.has("action"))
@@ -317,173 +297,10 @@ def read_candidates(
         )
 
 
-# -- columns under our names -----------------------------------------------------------------------------------------
-
-
-class _named:  # noqa: N801 - used like a function
-    """Put the file's name before the message of any error raised inside."""
-
-    def __init__(self, source: Any) -> None:
-        self.path = source if isinstance(source, str | Path) else None
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self.path is not None and isinstance(error, PrefkinError):
-            raise type(error)(f"{self.path}: {error}") from None
-
-
-class _Table:
-    """Columns under our names; features as one column of vectors, as numbered columns, or as columns of given names."""
-
-    def __init__(
-        self, source: Any, columns: Mapping[str, str] | None, fields: Sequence[str], features: Sequence[str] | None
-    ) -> None:
-        self.names = {name: name for name in fields}
-        self.mapped = tuple(fields) != ITEM_FIELDS  # `columns` is about the other table
-        if not isinstance(columns or {}, Mapping):
-            raise InvalidTable(f"columns must be a mapping from our names to the table's; got {columns!r:.60}")
-        for ours, theirs in (columns or {}).items():
-            if ours not in fields:
-                raise InvalidTable(f"unknown field {ours!r} in the column mapping; known: {', '.join(fields)}")
-            self.names[ours] = str(theirs)
-        self.features_named = _names_of_features(features)
-        labelled = {self.names[name] for name in fields if name not in (*FEATURE_FIELDS, "y", "weight", "rating")}
-        self.columns = read_columns(source, (labelled | set(ALIASES["user"])) - set(self.features_named))
-        for ours, others in ALIASES.items():
-            if ours in fields and not self.has(ours) and ours not in (columns or {}):
-                self.names[ours] = next((name for name in others if name in self.columns), ours)
-        for ours in columns or {}:
-            if not self.has_features(ours):
-                raise InvalidTable(
-                    f"column {self.names[ours]!r} (for {ours}) is missing; the table has: {self.shown()}"
-                )
-        self._refuse_doubtful(fields)
-
-    def _refuse_doubtful(self, fields: Sequence[str]) -> None:
-        """A column that looks like a misspelt one of ours, or features given in two ways."""
-        missing = [name for name in fields if len(name) > 2 and name not in ARENA and not self.has_features(name)]
-        missing = [
-            name
-            for name in fields
-            if len(name) > 2 and name not in (*ARENA, *LOGGED, "text") and not self.has_features(name)
-        ]
-        used = {*self.names.values(), *self.features_named, *ALIASES["user"]}
-        for column in self.columns:
-            if column not in used and (near := difflib.get_close_matches(column, missing, 1, 0.8)):
-                mapped = (
-                    f", map it with columns={{'{near[0]}': '{column}'}} (on the command line: --map {near[0]}={column})"
-                )
-                raise InvalidTable(
-                    f"column {column!r} looks like {near[0]!r} misspelt; rename it{mapped if self.mapped else ''}, "
-                    "or drop it"
-                )
-        for name in fields:
-            if self.has(name) and name in FEATURE_FIELDS and self.in_columns(name):
-                both = f"{self.names[name]} and {self.in_columns(name)[0]}"
-                raise InvalidTable(f"the features stand there twice, as {both}; drop one")
-
-    def shown(self) -> str:
-        """The columns there are, not all of a long list."""
-        names = list(self.columns)
-        return ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "") or "nothing"
-
-    def lacks(self, what: str, field: str) -> InvalidTable:
-        """The error for something that is not there."""
-        remedy = f"name other columns with columns={{'{field}': ...}} (on the command line: --map {field}=...)"
-        return InvalidTable(
-            f"the table lacks {what}; it has: {self.shown()}; {remedy if self.mapped else 'rename a column'}"
-            + (", features with features=[...] (--features A,B,C)" if field in FEATURE_FIELDS else "")
-        )
-
-    def has(self, name: str) -> bool:
-        """Is there such a column?"""
-        return self.names[name] in self.columns
-
-    def in_columns(self, name: str) -> list[str]:
-        """The columns that hold one feature each: those named by the caller, or name0, name1, ... without a gap."""
-        if self.features_named:
-            return self._by_their_names(name)
-        pattern = re.compile(re.escape(self.names[name]) + r"(\d+)$")
-        found = sorted((int(match[1]), column) for column in self.columns if (match := pattern.match(column)))
-        for expected, (number, column) in enumerate(found):
-            if number != expected:
-                raise InvalidTable(
-                    f"column {self.names[name]}{expected} is missing, but there is {column}; "
-                    f"features are numbered from 0 without gaps"
-                )
-        return [column for _, column in found]
-
-    def _by_their_names(self, name: str) -> list[str]:
-        """As named for differences, items and candidates; first_tone and second_tone where both sides are given."""
-        prefix = "" if name in ("z", "phi") else f"{self.names[name]}_"
-        wanted = [prefix + feature for feature in self.features_named]
-        present = [column for column in wanted if column in self.columns]
-        if present and len(present) < len(wanted):
-            lost = next(column for column in wanted if column not in self.columns)
-            raise InvalidTable(f"feature {lost!r} is not among the columns; the table has: {self.shown()}")
-        return present
-
-    def take_numbers(self, name: str) -> None:
-        """Where nothing says what the features are: every column of numbers that has no other use."""
-        if self.features_named:
-            return
-        used = {*self.names.values(), *(other for others in ALIASES.values() for other in others)}
-        numbers = [column for column in self.columns if column not in used and holds_numbers(self.columns[column])]
-        prefixes = [f"{self.names[side]}_" for side in ("first", "second")] if name == "z" else []
-        sides = [[column.removeprefix(p) for column in numbers if column.startswith(p)] for p in prefixes]
-        found = [feature for feature in sides[0] if feature in sides[1]] if prefixes else []
-        self.features_named = tuple(found or numbers)
-        if self.features_named:
-            shown = ",".join(self.features_named[:8]) + (",..." if len(self.features_named) > 8 else "")
-            warnings.warn(
-                f"features are the columns of numbers without another use: {shown}; to choose: features=[...] "
-                "(--features A,B,C)",
-                FeaturesWarning,
-                stacklevel=4,
-            )
-
-    def has_features(self, name: str) -> bool:
-        """Are there features (or item names) under this name?"""
-        return self.has(name) or bool(self.in_columns(name))
-
-    def feature_names(self, name: str) -> Sequence[str] | None:
-        """Names of features in columns of their own."""
-        return self.features_named or (None if self.has(name) else self.in_columns(name))
-
-    def labels(self, name: str) -> LabelArray:
-        """A column's values as they are."""
-        return label_column(self.columns[self.names[name]])
-
-    def numbers(self, name: str) -> FloatArray:
-        """A column of numbers, NaN where missing."""
-        return number_column(self.columns[self.names[name]], self.names[name])
-
-    def features(self, name: str) -> Any:
-        """The features under this name, one row per row of the table."""
-        if self.has(name):
-            return matrix_column(self.columns[self.names[name]])
-        return np.column_stack([number_column(self.columns[column], column) for column in self.in_columns(name)])
-
-    def holds_vectors(self, name: str) -> bool:
-        """Does the column hold vectors?"""
-        return self.has(name) and holds_vectors(self.columns[self.names[name]])
-
-
-def _names_of_features(features: Sequence[str] | None) -> tuple[str, ...]:
-    if isinstance(features, str):
-        raise InvalidTable(f"features must be a list of column names; got the single text {features!r}")
-    names = tuple(str(name) for name in features or ())
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidTable(f"feature {name!r} is named twice; name each column once")
-    return names
-
-
 # -- tables that name items or hold texts ----------------------------------------------------------------------------
 
 
-def _items(table: _Table, side: str, items: Any, features: Sequence[str] | None) -> Any:
+def _items(table: Table, side: str, items: Any, features: Sequence[str] | None) -> Any:
     """Features of the items a column names, or the features that stand there."""
     if not table.has(side) or table.holds_vectors(side):
         return table.features(side)
@@ -505,7 +322,7 @@ def _items(table: _Table, side: str, items: Any, features: Sequence[str] | None)
     return vectors
 
 
-def _names(table: _Table, first: str, second: str) -> LabelArray | None:
+def _names(table: Table, first: str, second: str) -> LabelArray | None:
     """The names of both items of each row, (n, 2), where columns name them."""
     if not (table.has(first) and table.has(second)) or table.holds_vectors(first) or table.holds_vectors(second):
         return None
@@ -518,8 +335,8 @@ def item_table(items: Any, features: Sequence[str] | None) -> tuple[dict[Hashabl
     """Features by item, and their names where the table has any."""
     if isinstance(items, Mapping):
         return dict(items), None
-    with _named(items):
-        table = _Table(items, None, ITEM_FIELDS, features)
+    with in_file(items):
+        table = Table(items, None, ITEM_FIELDS, features)
         if not table.has("item"):
             raise table.lacks("column item", "item")
         if not table.has_features("phi"):
@@ -536,7 +353,7 @@ def item_table(items: Any, features: Sequence[str] | None) -> tuple[dict[Hashabl
 
 
 def _of_sides(
-    table: _Table,
+    table: Table,
     sides: tuple[str, str],
     label: str,
     items: Any,
@@ -562,7 +379,7 @@ def _of_sides(
     return Comparisons.from_sides(first, second, answers, users, **common)
 
 
-def _left_right_answers(table: _Table, names: tuple[str, str, str]) -> FloatArray:
+def _left_right_answers(table: Table, names: tuple[str, str, str]) -> FloatArray:
     """1 where the label names the left item, 0 for the right one, 0.5 for a tie."""
     sides = [table.labels(name).tolist() for name in names]
     answers = np.full(len(sides[0]), np.nan)
@@ -589,7 +406,7 @@ def _same(label: Any, item: Any) -> bool:
     return not isinstance(item, list | np.ndarray) and bool(label == item)
 
 
-def _of_ratings(table: _Table, users: LabelArray, items: Any, features: Sequence[str] | None) -> Comparisons:
+def _of_ratings(table: Table, users: LabelArray, items: Any, features: Sequence[str] | None) -> Comparisons:
     """Who rated what how."""
     known, names = (None, None) if items is None else item_table(items, features)
     things, ratings = table.labels("item"), table.numbers("rating")
@@ -597,7 +414,7 @@ def _of_ratings(table: _Table, users: LabelArray, items: Any, features: Sequence
 
 
 def _of_choices(
-    table: _Table, users: LabelArray, context: LabelArray | None, items: Any, features: Sequence[str] | None
+    table: Table, users: LabelArray, context: LabelArray | None, items: Any, features: Sequence[str] | None
 ) -> Comparisons:
     """Which of the items shown was taken. In one column of text they are separated by |."""
     if items is None:
@@ -631,14 +448,14 @@ def _of_choices(
     return Comparisons.from_choices(options, chosen, users, contexts=context, feature_names=names)
 
 
-def _prompts(table: _Table) -> LabelArray | None:
+def _prompts(table: Table) -> LabelArray | None:
     """What was asked about, as text."""
     if not table.has("prompt"):
         return None
     return np.array([_text(value) for value in table.labels("prompt")], dtype=object)
 
 
-def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
+def _texts(table: Table, side: str, embed: Embed | None) -> Any:
     """Features of texts: a column of embeddings, or the embedding function."""
     if side in ("chosen", "rejected") and table.has_features(f"{side}_embedding"):
         return table.features(f"{side}_embedding")
@@ -663,7 +480,7 @@ def _texts(table: _Table, side: str, embed: Embed | None) -> Any:
     return [None if text is None else vectors[place[text]] for text in whole]
 
 
-def _whole_texts(table: _Table, side: str) -> list[str | None]:
+def _whole_texts(table: Table, side: str) -> list[str | None]:
     """Texts with their prompts before them."""
     answers = [_text(value) for value in table.labels(side)]
     prompts = [_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)

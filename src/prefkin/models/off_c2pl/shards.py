@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray, LabelArray
-from prefkin.data.checks import label_array
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import digest
 from prefkin.data.folds import only
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.shards import ShardedComparisons, Table, shard_name
 from prefkin.data.storage import held_alone, linked_folder
-from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError
+from prefkin.errors import InvalidParameter, ShardError
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
 from prefkin.inference.estimate import fit_preference
@@ -198,21 +197,12 @@ class UsersInShards:
         if isinstance(Z, Comparisons):
             users, Z = Z.users if users is None else users, Z.Z
         features = checked(Z)
-        if users is None:
-            raise InvalidComparisons(
-                f"the model knows {self.data.n_users} users; say whose answers to predict with users=[...]"
-            )
-        labels = label_array(users, "users")
-        if len(labels) != len(features):
-            raise InvalidComparisons(f"users has {len(labels)} labels for {len(features)} rows; give one per row")
+        labels = self.data.whose(users, len(features))
         return self.only(labels.tolist())._log_odds(features, labels)
 
     def comparisons(self, user: Hashable) -> Comparisons:
         """One user's; those of everybody are where they were."""
-        if user is None:
-            raise InvalidParameter(
-                f"the comparisons of everybody are in {self.data.source}; say whose you want, comparisons(user)"
-            )
+        self.data.refuse_everybody(user)
         rows = self.data.of([user])
         return Comparisons.from_arrays(rows.rows.Z, rows.rows.y, rows.labels[rows.owner], weights=rows.rows.weights)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
-from prefkin.data.checks import label_array
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
@@ -50,6 +50,7 @@ from prefkin.models.prefkin.mixture import (
     pieces,
 )
 from prefkin.models.prefkin.modes import at_their_modes
+from prefkin.models.prefkin.newcomer import group_chances
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import STEPS, Loners, State, Sums, Told, finish, loners_of, settle_parts
 from prefkin.models.reports import FoldedIn, Summary
@@ -599,13 +600,7 @@ class PeopleInShards:
         if isinstance(Z, Comparisons):
             users, Z = Z.users if users is None else users, Z.Z
         features = checked(Z)
-        if users is None:
-            raise InvalidComparisons(
-                f"the model knows {self.data.n_users} users; say whose answers to predict with users=[...]"
-            )
-        labels = label_array(users, "users")
-        if len(labels) != len(features):
-            raise InvalidComparisons(f"users has {len(labels)} labels for {len(features)} rows; give one per row")
+        labels = self.data.whose(users, len(features))
         self.data.refuse_strangers(labels.tolist())
         shard, found = self.data.shard_of(labels), np.empty(len(features))
         for number in np.unique(shard).tolist():
@@ -615,10 +610,7 @@ class PeopleInShards:
 
     def comparisons(self, user: Hashable) -> Comparisons:
         """One user's; those of everybody are where they were."""
-        if user is None:
-            raise InvalidParameter(
-                f"the comparisons of everybody are in {self.data.source}; say whose you want, comparisons(user)"
-            )
+        self.data.refuse_everybody(user)
         return self.only([user]).comparisons()
 
     def _alike(self, chance: FloatArray) -> LabelArray:
@@ -643,10 +635,6 @@ class PeopleInShards:
 
     def fold_in(self, Z: Any, y: Any) -> FoldedIn:
         """A newcomer among everybody."""
-        from dataclasses import replace
-
-        from prefkin.models.prefkin.newcomer import group_chances
-
         model = self.only([])
         folded = model.fold_in(Z, y)
         belief = model._population.belief(model._newcomer(Z, y).rows.signed())
