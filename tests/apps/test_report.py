@@ -61,7 +61,7 @@ def test_the_page_says_who_they_are_and_needs_nothing_else(folder):
     assert not {"script", "link", "img", "iframe", "b"} & {tag for tag, _ in found.tags}
     assert not re.search(r"https?:|url\(|@import", page)
     assert "&lt;script&gt;" in page
-    for part in ("12 users, 720 comparisons", "Group 1", "tone", "story &lt;b&gt;", "What is thin", "Whom to ask"):
+    for part in ("12 users, 720 comparisons", "Group 0", "tone", "story &lt;b&gt;", "What is thin", "Whom to ask"):
         assert part in page
     assert sum(tag == "circle" for tag, _ in found.tags) == 24
     again = prefkin_says("report", "kin", "--out", "again.html", *words, cwd=folder)

@@ -19,7 +19,7 @@ from prefkin.data.rows import Rows
 from prefkin.decide.belief import Belief
 from prefkin.models.coverage import feature_name
 
-__all__ = ["Closest", "Group", "Likeness", "groups_of", "in_words"]
+__all__ = ["Closest", "Group", "Likeness", "groups_of", "in_words", "liked_features"]
 
 PAIRS = 2000  # of the log, that stand for all
 PICKED = 20  # people with whom the closest are compared
@@ -158,11 +158,20 @@ def groups_of(
         members = np.flatnonzero(place == k)
         members = members[np.argsort(-chance[members], kind="stable")]
         if len(members):
-            does = centre * scale
-            least = SMALLEST * np.abs(does).max()
-            named = [feature_name(names, j) for j in range(len(centre))]
-            liked, not_liked = np.argsort(-does, kind="stable")[:WORDS], np.argsort(does, kind="stable")[:WORDS]
-            likes = tuple(named[j] for j in liked if does[j] > 0 and does[j] >= least)
-            dislikes = tuple(named[j] for j in not_liked if does[j] < 0 and -does[j] >= least)
-            found.append(Group(k, labels[members], chance[members], centre, likes, dislikes))
+            found.append(Group(k, labels[members], chance[members], centre, *liked_features(centre * scale, names)))
     return tuple(found)
+
+
+def liked_features(worth: FloatArray, names: Sequence[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Features that do most for and against what is chosen, strongest first.
+
+    >>> liked_features(np.array([2.0, -1.0, 0.01]), ("salt", "acid", "fat"))
+    (('salt',), ('acid',))
+    """
+    least = SMALLEST * np.abs(worth).max()
+
+    def strongest(side: FloatArray) -> tuple[str, ...]:
+        first = np.argsort(-side, kind="stable")[:WORDS]
+        return tuple(feature_name(names, j) for j in first if side[j] > 0 and side[j] >= least)
+
+    return strongest(worth), strongest(-worth)

@@ -13,13 +13,14 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
 from prefkin.evaluate.audit import Finding, audit
 from prefkin.models.base import PreferenceModel
+from prefkin.models.likeness import liked_features
 from prefkin.models.prefkin.estimator import PrefKin
 
 __all__ = ["Group", "Report", "report_of"]
 
 MOST_ON_MAP = 400  # people drawn
 MOST_GROUPS = 8
-WORDS = 4  # features named on either side
+NAMED = 12  # members of a group
 TEXTS = 2  # texts shown on either side
 QUESTIONS = 10
 LEAST_SURE = 8
@@ -91,15 +92,12 @@ def _feature_names(model: PreferenceModel) -> tuple[str, ...]:
     return model.feature_names_ or tuple(f"feature {i}" for i in range(model.n_features_in_))
 
 
-def _places(model: PreferenceModel) -> tuple[IntArray, list[IntArray]]:
-    """The group of everybody (−1: none), largest first, and the members of each."""
-    found = sorted((m for o, m in model.neighbourhoods() if len(m) > 1), key=len, reverse=True)
-    grouped = getattr(model, "structure_", "groups") == "groups"
-    groups = found[:MOST_GROUPS] if grouped else []
+def _places(model: PreferenceModel) -> IntArray:
+    """For everybody the place of their group among those that are shown; −1: none of them."""
     place = np.full(len(model.users_), -1)
-    for k, members in reversed(list(enumerate(groups))):
-        place[members] = k
-    return place, groups
+    for k, group in enumerate(model.groups_[:MOST_GROUPS]):
+        place[[model.position(user) for user in group.members.tolist()]] = k
+    return place
 
 
 def _map(model: PreferenceModel, labels: list[str], names: tuple[str, ...]) -> tuple[tuple[Dot, ...], tuple[str, str]]:
@@ -108,7 +106,7 @@ def _map(model: PreferenceModel, labels: list[str], names: tuple[str, ...]) -> t
     worth = model.theta_ * size
     axes = np.linalg.svd(worth - worth.mean(axis=0), full_matrices=False)[2][:2]
     axes = np.vstack([axes, np.zeros((2 - len(axes), worth.shape[1]))])
-    at, (place, _) = (worth - worth.mean(axis=0)) @ axes.T, _places(model)
+    at, place = (worth - worth.mean(axis=0)) @ axes.T, _places(model)
     who = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), MOST_ON_MAP)).astype(int))
     dots = []
     for u in who.tolist():
@@ -135,26 +133,17 @@ def _groups(
     candidates: Candidates | None,
     texts: Sequence[str] | None,
 ) -> list[Group]:
-    _, groups = _places(model)
-    sets = groups or [np.arange(len(labels))]
-    size, common = np.sqrt(np.mean(model.comparisons().Z ** 2, axis=0)), model.theta_.mean(axis=0)
+    common = model.theta_.mean(axis=0)
+    if not model.groups_:
+        size = np.sqrt(np.mean(model.comparisons().Z ** 2, axis=0))
+        likes, dislikes = liked_features(common * size, names)
+        best, worst = _texts(common, candidates, texts)
+        return [Group("Everybody, on average", tuple(labels[:NAMED]), len(labels), likes, dislikes, best, worst)]
     found = []
-    for k, members in enumerate(sets):
-        theta = model.theta_[members].mean(axis=0)
-        worth = theta * size
-        strong = np.flatnonzero(np.abs(worth) > 0.1 * np.abs(worth).max(initial=0.0))
-        best, worst = _texts(theta - (common if groups else 0.0), candidates, texts)
-        found.append(
-            Group(
-                f"Group {k + 1}" if groups else "Everybody, on average",
-                tuple(labels[u] for u in members[:12]),
-                len(members),
-                tuple(names[i] for i in strong[np.argsort(-worth[strong], kind="stable")][:WORDS] if worth[i] > 0),
-                tuple(names[i] for i in strong[np.argsort(worth[strong], kind="stable")][:WORDS] if worth[i] < 0),
-                best,
-                worst,
-            )
-        )
+    for group in model.groups_[:MOST_GROUPS]:
+        best, worst = _texts(group.centre - common, candidates, texts)
+        members = tuple(str(user) for user in group.members[:NAMED].tolist())
+        found.append(Group(f"Group {group.label}", members, len(group), group.likes, group.dislikes, best, worst))
     return found
 
 

@@ -54,7 +54,7 @@ def as_page(report: Report, title: str) -> str:
         f'<p class="lead">{escape(_sentence(first))}</p>',
         *(f"<p>{escape(_sentence(line))}</p>" for line in rest),
         "<h2>Who these people are</h2>",
-        _picture(report.dots, report.axes),
+        _picture(report.dots, report.axes, [group.title for group in report.groups]),
         f'<div class="groups">{"".join(_card(group, k) for k, group in enumerate(report.groups))}</div>',
         "<h2>How sure that is</h2>",
         '<p class="soft">Those about whom least is known. The radius is how far an estimate may be off.</p>',
@@ -80,7 +80,7 @@ def _sentence(line: str) -> str:
     return line[:1].upper() + line[1:] + "."
 
 
-def _picture(dots: tuple[Dot, ...], axes: tuple[str, str]) -> str:
+def _picture(dots: tuple[Dot, ...], axes: tuple[str, str], titles: list[str]) -> str:
     """People on a plane, each with a circle of doubt; names where there is room."""
     middle = [(max(v) + min(v)) / 2.0 for v in ([dot.x for dot in dots], [dot.y for dot in dots])]
     wide = max(abs(dot.x - middle[0]) + dot.doubt for dot in dots) or 1.0
@@ -105,7 +105,8 @@ def _picture(dots: tuple[Dot, ...], axes: tuple[str, str]) -> str:
             shown.append(f'<text x="{x + 7:.1f}" y="{y + 4:.1f}">{escape(dot.name[:18])}</text>')
     for group, (x, y) in tops.items():
         style = f'style="fill: var(--c{group % 8}); font-weight: 700"'
-        shown.append(f'<text x="{x:.1f}" y="{max(y, 14):.1f}" text-anchor="middle" {style}>Group {group + 1}</text>')
+        name = escape(titles[group])
+        shown.append(f'<text x="{x:.1f}" y="{max(y, 14):.1f}" text-anchor="middle" {style}>{name}</text>')
     side = f'<text x="{WIDTH - 12}" y="{HEIGHT - 12}" text-anchor="end">{escape(axes[0])}</text>'
     up = f'<text transform="translate(18 {HEIGHT - 12}) rotate(-90)">{escape(axes[1])}</text>'
     svg = f'<svg viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" role="img" aria-label="map of people">{"".join(shown)}'
