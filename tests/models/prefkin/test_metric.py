@@ -10,7 +10,7 @@ import prefkin
 from prefkin import Comparisons, PrefKin
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Signed, expand
-from prefkin.models.prefkin import estimator
+from prefkin.models.prefkin import lesson
 from prefkin.models.prefkin.calibrate import judge
 from prefkin.models.prefkin.metric import KINDS, Metric, Unit, free_numbers, learn_metric
 from prefkin.models.prefkin.settings import CALIBRATION
@@ -109,9 +109,9 @@ def test_held_out_answers_choose_a_covariance_where_people_have_one(rng):
 
 def test_of_many_people_some_judge_for_all(rng, monkeypatch):
     Z, y, users, _ = people(rng, 3.0 * CORRELATED, n_users=260, n=8, mean=0.0)
-    monkeypatch.setattr(estimator, "CALIBRATION", replace(CALIBRATION, answers=1))
+    monkeypatch.setattr(lesson, "CALIBRATION", replace(CALIBRATION, answers=1))
     judging = []
-    monkeypatch.setattr(estimator, "judge", lambda rows, *rest: judging.append(len(rows)) or judge(rows, *rest))
+    monkeypatch.setattr(lesson, "judge", lambda rows, *rest: judging.append(len(rows)) or judge(rows, *rest))
     model = PrefKin().fit(Z, y, users=users)
     assert judging == [200]
     assert model._fitted.metric.root.ndim == 2

@@ -5,6 +5,7 @@ That takes a sixth of the time of eigenvectors, which would pay only where many 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,17 +75,17 @@ class ByMatrices(Quadratics):
         """Everybody's terms in the mean of a prior with variance τ²."""
         A, a, level = np.empty_like(self.H), np.empty(self.c.shape), np.empty(len(self))
         if self.dim <= STACKED_UP_TO and self.H.dtype == np.float64:
-            step = max(1, AT_ONCE // self.dim**2)
-            for some in (slice(start, start + step) for start in range(0, len(self), step)):
-                H, c = self.H[some], self.c[some]
-                M = variance * H
-                np.einsum("...ii->...i", M)[...] += 1.0
-                volume = 2.0 * np.log(np.einsum("...ii->...i", np.linalg.cholesky(M))).sum(axis=-1)
-                G = np.linalg.inv(M)
-                HG = np.matmul(H, G)
-                np.multiply(0.5, HG + HG.transpose(0, 2, 1), out=A[some])
-                a[some] = np.matmul(G, c[:, :, None])[:, :, 0]
-                level[some] = 0.5 * (variance * np.einsum("ud,ud->u", c, a[some]) - volume)
+            per_unit = 1.0 / variance if variance > 0.0 else 0.0  # at 0 everybody is faint
+            for some, H, M in self._stacked(variance):
+                c, G = self.c[some], np.linalg.inv(M)
+                np.matmul(G, c[:, :, None], out=a[some, :, None])
+                level[some] = 0.5 * (variance * np.einsum("ud,ud->u", c, a[some]) - _log_volumes(M))
+                np.multiply(G, -per_unit, out=A[some])
+                np.einsum("...ii->...i", A[some])[...] += per_unit
+                faint = np.flatnonzero(variance * np.einsum("uii->u", H) < FAINT * self.dim)
+                A[some][faint] = np.matmul(H[faint], G[faint])
+                A[some] += A[some].transpose(0, 2, 1)
+                A[some] *= 0.5
             return Terms(A, a, self.const + level)
 
         def one(user: int) -> None:
@@ -98,8 +99,13 @@ class ByMatrices(Quadratics):
     def evidences(self, mean: FloatArray, variance: float) -> FloatArray:
         """log ∫ exp(quadratic) N(θ; mean, τ² I) dθ of everybody, (U,)."""
         if self.dim <= STACKED_UP_TO and self.H.dtype == np.float64:
-            terms = self.at(variance)
-            return terms.level + terms.explained(mean[None])[:, 0]
+            found = np.empty(len(self))
+            for some, H, M in self._stacked(variance):
+                both = np.stack([self.c[some], np.broadcast_to(mean, self.c[some].shape)], axis=-1)
+                a, kept = np.moveaxis(np.linalg.solve(M, both), -1, 0)
+                value = variance * np.einsum("ud,ud->u", self.c[some], a) - _log_volumes(M)
+                found[some] = 0.5 * value + a @ mean - 0.5 * np.matmul(H, kept[:, :, None])[:, :, 0] @ mean
+            return self.const + found
 
         def one(user: int) -> float:
             factored = self._factored(user, variance)
@@ -113,12 +119,9 @@ class ByMatrices(Quadratics):
         """trust × E θ of everybody when θ ~ N(means / trust, τ² I), (U, d)."""
         found = np.empty(self.c.shape)
         if self.dim <= STACKED_UP_TO and self.H.dtype == np.float64:
-            step = max(1, AT_ONCE // self.dim**2)
-            for some in (slice(start, start + step) for start in range(0, len(self), step)):
-                H, m = self.H[some], means[some]
+            for some, H, M in self._stacked(variance):
+                m = means[some]
                 pull = trust[some, None] * self.c[some] - np.matmul(H, m[:, :, None])[:, :, 0]
-                M = variance * H
-                np.einsum("...ii->...i", M)[...] += 1.0
                 found[some] = m + variance * np.linalg.solve(M, pull[:, :, None])[:, :, 0]
             return found
 
@@ -134,6 +137,14 @@ class ByMatrices(Quadratics):
         """These users, then others; the rows of single precision are not kept together."""
         H, c = np.concatenate([self.H, other.H]), np.concatenate([self.c, other.c])
         return ByMatrices(H, c, np.concatenate([self.const, other.const]))
+
+    def _stacked(self, variance: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
+        """Some users at a time, their H and I + τ²H."""
+        step = max(1, AT_ONCE // self.dim**2)
+        for some in (slice(start, start + step) for start in range(0, len(self), step)):
+            M = variance * self.H[some]
+            np.einsum("...ii->...i", M)[...] += 1.0
+            yield some, self.H[some], M
 
     def _factored(self, user: int, variance: float) -> _Factored:
         """In double precision where single precision could not tell a known direction from an unknown one."""
@@ -180,6 +191,11 @@ class _Factored:
         else:
             np.multiply(G.T, G.dtype.type(-1.0 / self.variance), out=out, casting="same_kind")
             _diagonal(out)[...] += out.dtype.type(1.0 / self.variance)
+
+
+def _log_volumes(matrices: FloatArray) -> FloatArray:
+    """Log determinants of positive definite matrices."""
+    return 2.0 * np.asarray(np.log(np.einsum("...ii->...i", np.linalg.cholesky(matrices))).sum(axis=-1))
 
 
 def _diagonal(matrix: FloatArray) -> FloatArray:

@@ -293,15 +293,17 @@ def _least(own: Terms, centres: Centres) -> FloatArray:
 
 
 def _most(own: Terms, centres: Centres, who: IntArray, where: IntArray) -> FloatArray:
-    """What user who[i] adds to the evidence of group where[i] at most."""
-    found, d = np.empty(len(who)), centres.mean.shape[1]
+    """What user who[i] adds to the evidence of group where[i] at most; `who` is in order."""
+    mean, image, d = centres.mean[where], np.empty((len(who), own.a.shape[1])), own.a.shape[1]
+    users, counts = np.unique(who, return_counts=True)
+    ends = np.cumsum(counts)
+    for u, first, last in zip(users.tolist(), (ends - counts).tolist(), ends.tolist(), strict=True):
+        image[first:last] = mean[first:last].astype(own.A.dtype, copy=False) @ own.A[u]  # symmetric
+    g = own.a[who] - image
+    found = own.level[who] + np.einsum("ud,ud->u", own.a[who] - 0.5 * image, mean)
     for piece in pieces(len(who), d * d, IN_CACHE):
-        u, k = who[piece], where[piece]
-        mean = centres.mean[k]
-        image = own[u].images(mean)
-        g = own.a[u] - image
-        gain = np.einsum("ud,ud->u", np.matmul(g[:, None, :], centres.doubt[k])[:, 0], g)
-        found[piece] = own.level[u] + np.einsum("ud,ud->u", own.a[u] - 0.5 * image, mean) + 0.5 * gain
+        through = np.matmul(g[piece, None, :], centres.doubt[where[piece]])[:, 0]
+        found[piece] += 0.5 * np.einsum("ud,ud->u", through, g[piece])
     return found
 
 
