@@ -59,6 +59,7 @@ def test_options_that_do_not_fit(votes, tmp_path, monkeypatch, capsys, more, wor
     assert not (tmp_path / "kin").exists()
 
 
+@pytest.mark.long
 def test_what_goes_wrong_is_one_line_and_the_former_model_stays(votes, tmp_path, monkeypatch, capsys):
     out = tmp_path / "kin"
     assert fit(monkeypatch, votes, "--out", out) == 0

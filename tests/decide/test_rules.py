@@ -157,6 +157,7 @@ def test_random_pairs_come_with_equal_chances_and_never_twice(rng):
     assert asked == {Question(0, 0, 1), Question(0, 0, 2), Question(0, 1, 2), Question(1, 0, 1)}
 
 
+@pytest.mark.long
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=12),
     seed=st.integers(0, 10_000),

@@ -30,6 +30,7 @@ def test_own_estimates_are_those_of_newtons_method_in_double_precision(kind, rid
         assert apart <= 1e-6 or not determined(wanted, Z, weights, ridge)
 
 
+@pytest.mark.long
 def test_nobodys_estimate_depends_on_whether_5000_or_7000_others_are_there():
     rng = np.random.default_rng(2)
     people = [drawn(rng, KINDS[k % 6], 3, 6) for k in range(70)] * 100

@@ -23,9 +23,9 @@ from tests.conftest import draw_answers
         ("auto", {}),
         (1.5, {}),
         ("under", {}),
-        ("over", {"radius": "calibrated"}),
+        pytest.param("over", {"radius": "calibrated"}, marks=pytest.mark.long),
         (1.5, {"ridge": "auto"}),
-        ("auto", {"distance": "information"}),
+        pytest.param("auto", {"distance": "information"}, marks=pytest.mark.long),
     ],
 )
 def test_scikit_learns_own_checks_pass(gamma, options):

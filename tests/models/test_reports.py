@@ -88,6 +88,7 @@ def test_log_odds_for_wanting_exactly_the_same_are_a_ratio_of_dense_integrals(cl
         assert equality_odds(mixture, u, v) == pytest.approx(same - sum(apart), abs=1e-6)
 
 
+@pytest.mark.long
 def test_as_many_comparisons_as_it_says_turn_the_verdict(model):
     """Placed anew, everybody else as they are, after drawing answers as the other group would give them."""
     mixture, rng, early, late = model._fitted.mixture, np.random.default_rng(1), [], []

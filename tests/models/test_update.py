@@ -140,7 +140,7 @@ def test_people_unlike_those_known_are_worth_a_refit(grouped):
     assert model.refit_gain_ > 1
 
 
-@pytest.mark.parametrize("features", [70, 300])
+@pytest.mark.parametrize("features", [70, pytest.param(300, marks=pytest.mark.long)])
 def test_many_features_are_taken_in_as_well(features):
     rng = np.random.default_rng(2)
     theta, owner = rng.standard_normal(features) / 4, np.repeat(np.arange(8), 25)

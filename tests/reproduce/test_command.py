@@ -6,6 +6,7 @@ import sys
 import time
 
 import polars as pl
+import pytest
 
 from tests.conftest import prefkin_says
 
@@ -52,6 +53,7 @@ def test_what_it_cannot_run_is_one_line(tmp_path, monkeypatch):
         assert "PREFKIN_DATA" in done.stderr
 
 
+@pytest.mark.long
 def test_an_interrupt_keeps_what_is_finished(tmp_path):
     command = [
         sys.executable,

@@ -201,6 +201,7 @@ def test_a_trial_gives_the_same_rows_again(experiment):
     assert all(0 <= row["gap"] <= 2 for row in rows)
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_and_processes_do_not_matter(tmp_path):
     plan = small(keep=("per_user", "kmeans", "off_c2pl"), rows=20)
     trials = plan.trials()

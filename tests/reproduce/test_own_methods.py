@@ -26,7 +26,7 @@ def forgotten():
     METHODS.pop("halves", None)
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.long)])
 def test_a_method_takes_part_without_editing_the_package(tmp_path, processes):
     (tmp_path / "halves.py").write_text(HALVES)
     (tmp_path / "mine.toml").write_text(PLAN)

@@ -168,6 +168,7 @@ def test_the_calibrated_width_covers_as_often_as_it_says():
     assert np.mean(covered) == pytest.approx(0.95, abs=0.03)
 
 
+@pytest.mark.long
 def test_the_scale_of_preferences_is_learnt():
     for strength in (0.7, 2.0, 5.0):
         Z, y, users, theta = simulated(1, strength=strength)
@@ -176,6 +177,7 @@ def test_the_scale_of_preferences_is_learnt():
         assert scale.typical == pytest.approx(np.mean(theta**2), rel=0.45)
 
 
+@pytest.mark.long
 def test_too_few_comparisons_for_an_honest_radius_are_warned_about():
     Z, y, users, _ = simulated(0, dim=6, n=6)
     with pytest.warns(CalibrationWarning, match="may be off, mostly too wide: users have 6 comparisons each"):

@@ -43,7 +43,7 @@ REGULAR = prefkin.ItemRegularity(lambda_a=2.0, sigma=0.1, set_size=2)
         {"gamma": "under", "alpha": 1.0, "kappa": 0.25},
         {"gamma": "over", "kappa": 0.25},
         {"gamma": 40.0, "coverage": REGULAR},
-        {"gamma": 3.0, "radius": "calibrated"},
+        pytest.param({"gamma": 3.0, "radius": "calibrated"}, marks=pytest.mark.long),
         {"gamma": "auto", "kappa": 0.25},
     ],
 )

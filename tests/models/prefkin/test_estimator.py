@@ -389,6 +389,7 @@ def test_weak_preferences_are_within_their_radius():
     assert missed <= 30  # of 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [3, 70])
 def test_somebody_whose_rows_count_nothing_is_no_obstacle(dim):
     rng = np.random.default_rng(0)

@@ -80,6 +80,7 @@ def test_what_is_found_is_where_evidence_with_imaginary_people_is_highest(rng):
     assert np.abs(slope).max() < 0.1 * np.abs(at_a_tenth_more).max()
 
 
+@pytest.mark.long
 def test_units_and_mixtures_do_not_show_in_a_whitened_metric(rng):
     Z, y, users, _ = people(rng, CORRELATED)
     new = rng.standard_normal((50, 3))
@@ -92,6 +93,7 @@ def test_units_and_mixtures_do_not_show_in_a_whitened_metric(rng):
     assert chances[2] == pytest.approx(chances[0], abs=0.005)
 
 
+@pytest.mark.long
 def test_held_out_answers_choose_a_covariance_where_people_have_one(rng):
     Z, y, users, theta = people(rng, 3.0 * CORRELATED, n_users=200, n=10, mean=0.0)
     model = PrefKin().fit(Z, y, users=users)

@@ -41,7 +41,7 @@ def test_weights_over_decades_lead_no_posterior_astray():
     assert max(off) < 1.0
 
 
-@pytest.mark.parametrize("copies", [30, 1000, 1_000_000])
+@pytest.mark.parametrize("copies", [30, 1000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_answers_given_many_times_are_not_contradicted(copies):
     rng = np.random.default_rng(3)
     centres, users = 2.0 * rng.standard_normal((3, 4)), np.repeat(np.arange(12), 20)

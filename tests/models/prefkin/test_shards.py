@@ -117,7 +117,7 @@ def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread):
     assert (model.structure_ == "groups") == (spread == 0.0)
 
 
-@pytest.mark.parametrize("kind", ["threads", "one thread", "processes"])
+@pytest.mark.parametrize("kind", ["threads", "one thread", pytest.param("processes", marks=pytest.mark.long)])
 def test_the_bytes_do_not_depend_on_who_computed_them(large, sampled, tmp_path, kind):
     other = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path)
     if kind == "processes":
@@ -201,6 +201,7 @@ def test_comparisons_that_changed_are_noticed(frame, tmp_path):
         prefkin.load(tmp_path / "model")
 
 
+@pytest.mark.long
 def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkeypatch):
     other = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path)
     real, done = shards.take_step, []
