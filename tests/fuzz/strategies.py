@@ -1,6 +1,7 @@
 """Odd numbers, labels, tables, files, options and model files."""
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -16,7 +17,7 @@ from safetensors.numpy import save as to_safetensors
 from prefkin.data.answers import SIDES
 from prefkin.models.files import _digest
 
-SUFFIXES = (".csv", ".jsonl", ".parquet", ".npz")
+SUFFIXES = (".csv", ".jsonl", ".parquet", ".npz", ".json", ".csv.gz", ".jsonl.gz")
 VARIANTS = 7
 ODD_NUMBERS = (0.0, -0.0, 1e-320, 1e-300, 1e-75, 1e75, 1e99, 1e308, -1e308, float("inf"), float("nan"), 2**53 + 1)
 ODD_TEXTS = (
@@ -101,7 +102,11 @@ def tables(draw):
 
 def as_bytes(table, suffix):
     """A table as a file; what a format cannot hold becomes text."""
+    if suffix.endswith(".gz"):
+        return gzip.compress(as_bytes(table, suffix.removesuffix(".gz")), mtime=0)
     rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    if suffix == ".json":
+        return json.dumps(rows, default=str).encode()
     if suffix == ".jsonl":
         return "".join(json.dumps(row, default=str) + "\n" for row in rows).encode()
     if suffix == ".csv":
@@ -305,6 +310,11 @@ FLAGS = {
     ),
     "audit": ("--map", "--features", "--names", "--drop", "--items"),
     "rank": ("--pessimism", "--scope", "--top", "--limit", "--map", "--features"),
+    "predict": ("--pairs", "--map", "--features", "--items"),
+    "plan": ("--candidates", "--budget", "--per-person", "--away", "--cost", "--map", "--features"),
+    "update": ("--candidates", "--map", "--features", "--items", "--drop"),
+    "report": ("--candidates", "--map", "--features", "--title"),
+    "export": ("--user", "--each", "--plan", "--candidates", "--map", "--least", "--votes", "--encoder"),
 }
 
 
@@ -349,3 +359,23 @@ def comparisons(draw):
     weights = 10.0 ** rng.uniform(*sorted(draw(st.tuples(st.integers(-12, 9), st.integers(-12, 9)))), n)
     y = rng.integers(0, 2, n) if draw(st.booleans()) else (Z.sum(axis=1) > 0).astype(int)
     return Z, y, rng.integers(0, draw(st.integers(1, 4)), n), weights if draw(st.booleans()) else None
+
+
+AFTER = {
+    "predict": ["predict", "people", "--pairs", "votes.csv", "--out", "made.csv"],
+    "plan": ["plan", "people", "--candidates", "cands.csv", "--budget", "3", "--out", "made.csv"],
+    "update": ["update", "people", "more.csv"],
+    "report": ["report", "people", "--out", "made.html"],
+    "export": ["export", "people", "--to", "labelstudio", "--candidates", "cands.csv", "--out", "made.json"],
+}
+
+
+@st.composite
+def commands_after_a_fit(draw):
+    """What one does with a model, with one or two options that may be odd."""
+    name = draw(st.sampled_from(tuple(AFTER)))
+    known = st.sampled_from(("votes.csv", "cands.csv", "more.csv", "people", "u1", "2"))
+    odd = [
+        f"{draw(st.sampled_from(FLAGS[name]))}={draw(st.one_of(values, known))}" for _ in range(draw(st.integers(0, 2)))
+    ]
+    return [*AFTER[name], *odd]

@@ -51,11 +51,10 @@ def plan(
     for each in cost:
         name, _, price = each.rpartition("=")
         try:
-            costs[find_user(labels, name)] = float(price)
-        except ValueError as error:
-            if not name or isinstance(error, LookupError):
-                raise
+            paid = float(price)
+        except ValueError:
             raise InvalidParameter(f"--cost takes USER=COST, for example ann=2.5; got {each!r}") from None
+        costs[find_user(labels, name)] = paid
     with without_panics(candidates):
         cands = read_candidates(candidates, column_map(mapping), features=listed(features))
     with working():
