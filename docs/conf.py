@@ -39,6 +39,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/(?!03_)\d\d_",  # 03 needs torch, and is run by make test-integrations
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
     "min_reported_time": 1e9,
 }
 

@@ -6,6 +6,7 @@ A table with a row for each answer, under whatever names it has, read, checked a
 """
 
 from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 
@@ -24,12 +25,13 @@ for guest in range(12):
         odds = (first - second) @ (price, minutes)
         answer = int(rng.random() < 1 / (1 + np.exp(-2 * odds)))
         lines.append(f"guest {guest},{first[0]},{first[1]},{second[0]},{second[1]},{answer}")
-Path("answers.csv").write_text("\n".join(lines) + "\n")
+file = Path(mkdtemp()) / "answers.csv"
+file.write_text("\n".join(lines) + "\n")
 
 # %%
 # Other names for our columns through `columns`, the features by theirs.
 
-data = read_comparisons("answers.csv", {"user": "guest"}, features=["price", "minutes"])
+data = read_comparisons(file, {"user": "guest"}, features=["price", "minutes"])
 print(data)
 print(audit(data))
 

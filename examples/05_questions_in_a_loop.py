@@ -5,6 +5,9 @@ Questions in a loop
 Ask the pair whose answer tells most, hear it, stop when it is enough; kept in a file, so that it can go on another day.
 """
 
+from pathlib import Path
+from tempfile import mkdtemp
+
 import numpy as np
 
 from prefkin import PrefKin
@@ -30,17 +33,18 @@ print(session.forecast())
 # %%
 # Twenty questions; the state is saved after each, as a program that people use would.
 
+kept = Path(mkdtemp()) / "ada.json"
 before = np.linalg.norm(session.theta - truth)
 for _ in range(20):
     question = session.ask()
     session.tell(question, answer(session.difference(question)))
-    session.save("ada.json")
+    session.save(kept)
 after = np.linalg.norm(session.theta - truth)
 print(f"distance from what Ada really wants: {before:.2f} before, {after:.2f} after")
 
 # %%
 # Another day, and a slip of the finger taken back.
 
-session = model.resume_session("ada.json", stories)
+session = model.resume_session(kept, stories)
 print(session)
 print("taken back:", session.undo())
