@@ -67,7 +67,8 @@ def whole_fit(folder):
     names = {path.name for path in (folder / "kin").iterdir()}
     model = prefkin.load(folder / "kin")
     facts = json.loads((folder / "kin" / "summary.json").read_text())
-    if names != {MODEL_FILE, "summary.json", "users.csv", "groups.csv"} or {str(float(gamma)) for gamma in facts["gamma"]} != {str(model.gamma)}:
+    thresholds, written = {str(float(gamma)) for gamma in facts["gamma"]}, {"summary.json", "users.csv", "groups.csv"}
+    if names != {MODEL_FILE, *written} or thresholds != {str(model.gamma)}:
         raise ValueError(f"{sorted(names)}, model {model.gamma}, summary {facts['gamma'][:1]}")
     if {path.name for path in folder.iterdir()} != {"votes.csv", "kin"}:
         raise ValueError(f"left behind: {sorted(path.name for path in folder.iterdir())}")
