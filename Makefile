@@ -27,6 +27,7 @@ SEED ?= 0
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
+	@echo "For the prefkin command itself: source .venv/bin/activate"
 
 annotate: $(READY)
 	$(BIN)/prefkin annotate --demo

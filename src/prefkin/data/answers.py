@@ -82,7 +82,8 @@ def _answer(value: Any, row: int) -> float:
     except (TypeError, ValueError):
         raise InvalidComparisons(
             f"y must be 0 or 1, but row {row} (counted from 0) is {value!r:.60}; "
-            "code 1 when the first action was preferred, 0 when the second was"
+            "code 1 when the first action was preferred, 0 when the second was, or write left and right, first and "
+            "second, a and b; other words by positive='...' (on the command line: --yes WORD)"
         ) from None
 
 

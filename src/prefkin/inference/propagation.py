@@ -65,6 +65,11 @@ class Sites(NamedTuple):
         level = -weights * np.logaddexp(0.0, -inside) - pull * margin + 0.5 * precision * margin**2
         return cls(precision, pull, level, margin)
 
+    @classmethod
+    def kept(cls, precision: FloatArray, pull: FloatArray, level: FloatArray) -> Sites:
+        """Sites that were found before, and are not sought any more: where they were matched is forgotten."""
+        return cls(precision, pull, level, np.zeros(len(level)))
+
     def of(self, rows: IntArray | BoolArray) -> Sites:
         """The sites of some rows."""
         return Sites(*(each[rows] for each in self))

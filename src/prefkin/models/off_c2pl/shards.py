@@ -6,7 +6,6 @@ not kept: for a user who is asked about, the test runs over all shards, and the 
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
@@ -22,12 +21,12 @@ from prefkin.data.digest import digest
 from prefkin.data.folds import only
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.shards import ShardedComparisons, Table, shard_name
-from prefkin.data.storage import held_alone, linked_folder
-from prefkin.errors import InvalidParameter, ShardError
+from prefkin.data.storage import held_alone
+from prefkin.errors import InvalidParameter
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
 from prefkin.inference.estimate import fit_preference
-from prefkin.models.files import CROWD_FILE, read_archive, write_model_file
+from prefkin.models.crowd_files import PEOPLE, read_crowd, write_crowd
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_estimates
 from prefkin.models.off_c2pl.posterior import Scale
@@ -220,35 +219,25 @@ class UsersInShards:
 
     def save(self, folder: Any) -> None:
         """A folder with a small file and the shards of users, linked where the file system can."""
-        if not isinstance(folder, str | Path):
-            raise InvalidParameter("users in shards are saved to a folder; give its path")
         about = self.model.get_params()
         coverage = about["coverage"]
         about["coverage"] = asdict(coverage) if isinstance(coverage, ItemRegularity) else "measured"
         told = {
             "parameters": about,
-            "shards": str(self.data.home.resolve()),
-            "fingerprint": self.data.fingerprint,
             "ridge": float(self.model.ridge_),
             "gamma": self.gamma,
         }
         scale = self.model._scale
         arrays = {} if scale is None else {"scale": np.stack([scale.values, scale.weights], axis=1)}
-        content = io.BytesIO()
-        write_model_file(content, "OffC2PL", told, np.empty(0), {"none": np.zeros(1), **arrays})
-        shards = {f"people/{shard_name(k)}": self.people / shard_name(k) for k, n in enumerate(self.data.users) if n}
-        linked_folder(Path(folder), {CROWD_FILE: content.getvalue()}, shards)
+        shards = [k for k, n in enumerate(self.data.users) if n]
+        write_crowd(folder, "OffC2PL", self.data, told, {"none": np.zeros(1), **arrays}, self.people, shards)
 
 
 def load_crowd(folder: Path) -> OffC2PL:
     """What `save` wrote."""
     from prefkin.models.off_c2pl.estimator import OffC2PL
 
-    header, arrays = read_archive(folder / CROWD_FILE)
-    about = header["about"]
-    data = ShardedComparisons.at(Path(about["shards"]))
-    if data.fingerprint != about["fingerprint"]:
-        raise ShardError(f"{folder}: its comparisons in {data.source} changed since they were fitted; fit again")
+    about, arrays, data = read_crowd(folder)
     parameters = about["parameters"]
     if isinstance(parameters["coverage"], dict):
         parameters["coverage"] = ItemRegularity(**parameters["coverage"])
@@ -258,5 +247,5 @@ def load_crowd(folder: Path) -> OffC2PL:
         model._scale = Scale(*np.ascontiguousarray(arrays["scale"].T))
     model.n_features_in_, model.feature_names_ = data.dim, data.feature_names
     model.classes_, model.positive_ = np.array([0, 1]), 1
-    model._crowd = UsersInShards(data, folder / "people", model, about["gamma"])
+    model._crowd = UsersInShards(data, folder / PEOPLE, model, about["gamma"])
     return model

@@ -728,8 +728,7 @@ def _kept(sites: Sites, name: str) -> dict[str, FloatArray]:
 
 def _restored(arrays: Mapping[str, FloatArray], name: str) -> Sites:
     """Sites out of one."""
-    precision, pull, level = (arrays[f"{name}_{part}"] for part in ("precision", "pull", "level"))
-    return Sites(precision, pull, level, np.zeros(len(level)))
+    return Sites.kept(*(arrays[f"{name}_{part}"] for part in ("precision", "pull", "level")))
 
 
 def _ball(C: FloatArray, level: float) -> float:

@@ -27,14 +27,14 @@ from prefkin.data.digest import digest
 from prefkin.data.folds import only
 from prefkin.data.rows import UserRows
 from prefkin.data.shards import ShardedComparisons, Table, shard_name
-from prefkin.data.storage import held_alone, linked_folder, write_atomically
+from prefkin.data.storage import held_alone, write_atomically
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
 from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Signed, Terms
-from prefkin.models.files import CROWD_FILE, read_archive, write_model_file
+from prefkin.models.crowd_files import PEOPLE, read_crowd, write_crowd
 from prefkin.models.prefkin.calibrate import Fitted, best_temperature, losses_by_temperature
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import (
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 __all__ = ["PeopleInShards", "fit_shards", "load_crowd"]
 
 FORMAT = 1  # of files of a run that goes on
-PEOPLE = "people"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -578,7 +577,7 @@ class PeopleInShards:
         every, shares = np.zeros(len(rows), dtype=bool), (share, np.ones((len(rows), 1)))
         with single_threaded():
             mixture, *wide = (
-                finished(finish(data, State(shares[k], _settled(whole[3 * k : 3 * k + 3]), every), groups))
+                finished(finish(data, State(shares[k], Sites.kept(*whole[3 * k : 3 * k + 3]), every), groups))
                 if len(rows)
                 else groups
                 for k, groups in enumerate(self.groups)
@@ -662,12 +661,8 @@ class PeopleInShards:
 
     def save(self, folder: Any) -> None:
         """A folder with a small file and the shards of people, linked where the file system can."""
-        if not isinstance(folder, str | Path):
-            raise InvalidParameter("people in shards are saved to a folder; give its path")
         about = {
             "parameters": self.parameters,
-            "shards": str(self.data.home.resolve()),
-            "fingerprint": self.data.fingerprint,
             "temperature": self.temperature,
             "structure": self.structure,
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence.items()},
@@ -677,21 +672,14 @@ class PeopleInShards:
         arrays = {"root": self.metric.root, "counts": self.counts.astype(np.int64), "sums": self.sums}
         for k, groups in enumerate(self.groups):
             arrays |= {f"{k}.{name}": values for name, values in _of_groups(groups).items()}
-        content = io.BytesIO()
-        write_model_file(content, "PrefKin", about, np.empty(0), arrays)
-        shards = {f"{PEOPLE}/{shard_name(k)}": self.people / shard_name(k) for k in self._numbers}
-        linked_folder(Path(folder), {CROWD_FILE: content.getvalue()}, shards)
+        write_crowd(folder, "PrefKin", self.data, about, arrays, self.people, self._numbers)
 
 
 def load_crowd(folder: Path) -> PrefKin:
     """What `save` wrote."""
     from prefkin.models.prefkin.estimator import PrefKin
 
-    header, arrays = read_archive(folder / CROWD_FILE)
-    about = header["about"]
-    data = ShardedComparisons.at(Path(about["shards"]))
-    if data.fingerprint != about["fingerprint"]:
-        raise ShardError(f"{folder}: its comparisons in {data.source} changed since they were fitted; fit again")
+    about, arrays, data = read_crowd(folder)
     groups = []
     for k in range(about["groups"]):
         parts = {name.removeprefix(f"{k}."): values for name, values in arrays.items() if name.startswith(f"{k}.")}
@@ -714,9 +702,3 @@ def load_crowd(folder: Path) -> PrefKin:
     model.classes_, model.positive_ = np.array([0, 1]), 1
     model.structure_, model.evidence_ = model._crowd.structure, model._crowd.evidence
     return model
-
-
-def _settled(sites: FloatArray) -> Sites:
-    """Sites that were kept, (3, n)."""
-    precision, pull, level = sites
-    return Sites(precision, pull, level, np.zeros_like(level))
