@@ -27,7 +27,6 @@ __all__ = [
     "least_eigenvalues",
     "match_sites",
     "misses",
-    "newton_steps",
 ]
 
 # sums may be reordered, so that they vectorise; not-a-number and infinity keep their meaning
@@ -37,7 +36,6 @@ part: Callable[[Callable[..., Any]], Any] = njit(**OPTIONS)  # of kernels, which
 
 ROOT_2, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 MOST_PASSES = 200  # sets that need more are for Newton's method
-LEAST_PIVOT = 1e-4  # of a diagonal entry, that Cholesky's method may leave of it where the matrix is a sum in float32
 FAR = 0.5  # change of a margin with which its curvature changes too much for a Newton step by the one before
 LINE_SLOPE, LINE_STEPS = 0.3, 40  # a step along a line ends when the slope has fallen to this part
 
@@ -235,132 +233,26 @@ def descend(
         passes[s] = taken
 
 
-@part
-def add_gradient(Z: Any, y: Any, weights: Any, rows: Any, at: Any, margin: Any, out: Any) -> Any:
-    """out += the gradient of the loss at `at`; returned is how far any margin is from what `descend` left."""
-    far = 0.0
-    for k in range(len(rows)):
-        i = rows[k]
-        z, m = Z[i], 0.0
-        for j in range(len(at)):
-            m += z[j] * at[j]
-        miss = weights[i] * (1.0 / (1.0 + np.exp(-m)) - y[i])
-        far = max(far, abs((2.0 * y[i] - 1.0) * m - margin[k]))
-        for j in range(len(at)):
-            out[j] += miss * z[j]
-    return far
-
-
 @kernel
 def add_gradients(
     Z: Any, y: Any, weights: Any, rows: Any, pointer: Any, begun: Any, by_row: Any, theta: Any, gradient: Any, far: Any
 ) -> None:
-    """gradient[s] += the gradient of the loss at theta[s], in float64, from the rows as given; far[s] as above."""
-    for s in range(len(theta)):
-        own = rows[pointer[s] : pointer[s + 1]]
-        far[s] = add_gradient(Z, y, weights, own, theta[s], by_row[0, begun[s] :], gradient[s])
+    """gradient[s] += the gradient of the loss at theta[s], in float64, from the rows as given.
 
-
-@part
-def add_curvature(numbers: Any, at: Any, width: Any, slope: Any, scaled: Any, out: Any) -> None:
-    """out += Xᵀ diag(slope) X, its upper triangle: float32 within a tile, float64 over tiles; `scaled` is room."""
-    for t in range(0, len(slope), width):
-        h = slope[t:]
-        for j in range(len(out)):
-            x, row = numbers[at + j * width :], out[j]
-            for i in range(width):
-                scaled[i] = h[i] * x[i]
-            for k in range(j // 4 * 4, len(out), 4):
-                x0, x1 = numbers[at + k * width :], numbers[at + (k + 1) * width :]
-                x2, x3 = numbers[at + (k + 2) * width :], numbers[at + (k + 3) * width :]
-                s0 = s1 = s2 = s3 = ZERO
-                for i in range(width):
-                    v = scaled[i]
-                    s0 += v * x0[i]
-                    s1 += v * x1[i]
-                    s2 += v * x2[i]
-                    s3 += v * x3[i]
-                row[k] += s0
-                row[k + 1] += s1
-                row[k + 2] += s2
-                row[k + 3] += s3
-        at += len(out) * width
-
-
-@part
-def factored(A: Any) -> bool:
-    """Cholesky's factor U, A = UᵀU, into the upper triangle; False where float32 has too few digits for it."""
-    for k in range(len(A)):
-        row, whole = A[k], A[k, k]
-        for i in range(k):
-            above, c = A[i], A[i, k]
-            for j in range(k, len(A)):
-                row[j] -= c * above[j]
-        if not row[k] > LEAST_PIVOT * whole:
-            return False
-        scale = 1.0 / np.sqrt(row[k])
-        for j in range(k, len(A)):
-            row[j] *= scale
-    return True
-
-
-@part
-def solve(U: Any, b: Any) -> None:
-    """b ← (UᵀU)⁻¹ b."""
-    n = len(b)
-    for i in range(n):
-        row = U[i]
-        b[i] /= row[i]
-        c = b[i]
-        for j in range(i + 1, n):
-            b[j] -= c * row[j]
-    for i in range(n - 1, -1, -1):
-        row, c = U[i], b[i]
-        for j in range(i + 1, n):
-            c -= row[j] * b[j]
-        b[i] = c / row[i]
-
-
-@kernel
-def newton_steps(
-    numbers: Any, begun: Any, width: Any, penalties: Any, by_row: Any, Z: Any, y: Any, weights: Any, rows: Any,
-    pointer: Any, ridge: Any, centre: Any, root: Any, theta: Any, enough: float, U: Any, step: Any, left: Any,
-) -> None:  # fmt: skip
-    """Newton steps for each set from what `descend` left, with the curvature there and gradients in float64.
-
-    left[s] is how long the last one was, as a share of the estimate, in features free of units: what the one before was
-    off by. No further one is taken when it is `enough`, nor after a few. Infinite where the curvature, a sum in
-    float32, cannot be told from a singular one, or is another one where the steps lead. `U` and `step` are room.
+    far[s] is how far any margin is from what `descend` left.
     """
-    d = theta.shape[1]
-    for s in range(len(left)):
-        a, b, at = begun[s], begun[s + 1], theta[s]
-        left[s] = np.inf
-        for j in range(len(U)):
-            U[j] = 0.0
-            U[j, j] = penalties[s, j]
-        add_curvature(numbers, a * len(U), width[s], by_row[3, a:b], by_row[1, a:b], U)
-        if not factored(U):
-            continue
-        for _ in range(4):
-            step[:] = 0.0
-            for j in range(d):
-                step[j] = ridge[s] * (at[j] - centre[s, j])
-            far = add_gradient(Z, y, weights, rows[pointer[s] : pointer[s + 1]], at, by_row[0, a:], step[:d])
-            if not far <= FAR:
-                left[s] = np.inf
-                break
-            for j in range(d):
-                step[j] *= root[s, j]
-            solve(U, step)
-            moved = whole = 0.0
-            for j in range(d):
-                at[j] -= root[s, j] * step[j]
-                moved += step[j] * step[j]
-                whole += (at[j] / root[s, j]) ** 2
-            left[s] = np.sqrt(moved / whole) if moved > 0.0 else moved
-            if left[s] <= enough:
-                break
+    for s in range(len(theta)):
+        at, out, margin = theta[s], gradient[s], by_row[0, begun[s] :]
+        far[s] = 0.0
+        for k in range(pointer[s + 1] - pointer[s]):
+            i = rows[pointer[s] + k]
+            z, m = Z[i], 0.0
+            for j in range(len(at)):
+                m += z[j] * at[j]
+            miss = weights[i] * (1.0 / (1.0 + np.exp(-m)) - y[i])
+            far[s] = max(far[s], abs((2.0 * y[i] - 1.0) * m - margin[k]))
+            for j in range(len(at)):
+                out[j] += miss * z[j]
 
 
 # -- eigenvalues and pairs ---------------------------------------------------------------------------------------------

@@ -26,11 +26,7 @@ from prefkin.inference.shared import fit_shared, worth_sharing
 __all__ = ["estimate_users", "fit_sets"]
 
 TILE = 256  # rows per tile: its margins stay in the first cache, its features in the second
-FACTORED_UP_TO = 48  # features: above, Newton steps are taken without making a matrix
-ROUGHLY = {
-    True: 1e-3,
-    False: 3e-5,
-}  # of the gradient at 0: so far float32 goes; then Newton steps, with a matrix or not
+ROUGHLY = 3e-5  # of the gradient at 0: so far float32 goes; then Newton steps
 REFINED = 3e-4  # of a gradient is left by such a Newton step, in float32 again
 REFINEMENTS = 4  # such steps at most
 COMPILING = "prefkin: compiling its inner loops, once after installation (some seconds)"
@@ -131,26 +127,14 @@ class _Chunk:
         tiles = self.begun, self.width, self.numbers, self.weights
         _kernels.gather(*self.rows, ridge, *tiles, whole, zero, aligned(LANES, self.wide))
         root, penalty = whole[:, :d], ridge[:, None] * whole**2
-        limit = ROUGHLY[d <= FACTORED_UP_TO] * np.abs((zero[:, :d] - ridge[:, None] * centre) * root).max(axis=1)
+        limit = ROUGHLY * np.abs((zero[:, :d] - ridge[:, None] * centre) * root).max(axis=1)
         start = np.zeros_like(x, dtype=np.float32)
         start[:, :d], x[:, :d] = theta / root, -centre / root
         self._descend(penalty, limit, start, tilt, x, linear=False)
         theta[:] = centre + root * x[:, :d]
-        finish = self._by_curvature if d <= FACTORED_UP_TO else self._by_gradients
-        return np.asarray((finish(ridge, centre, theta, root, penalty) <= TOLERANCE) & np.isfinite(limit))
+        return np.asarray((self._refine(ridge, centre, theta, root, penalty) <= TOLERANCE) & np.isfinite(limit))
 
-    def _by_curvature(
-        self, ridge: FloatArray, centre: FloatArray, theta: FloatArray, root: FloatArray, penalty: FloatArray
-    ) -> FloatArray:
-        """Newton steps with a matrix for each set: how far the estimates were off before the last one, relatively."""
-        left, room = np.empty(self.n_sets), (np.empty((self.wide, self.wide)), np.empty(self.wide))
-        tiles = self.numbers, self.begun, self.width
-        _kernels.newton_steps(
-            *tiles, penalty, self.by_row, *self.rows, ridge, centre, root, theta, TOLERANCE, *room, left
-        )
-        return left
-
-    def _by_gradients(
+    def _refine(
         self, ridge: FloatArray, centre: FloatArray, theta: FloatArray, root: FloatArray, penalty: FloatArray
     ) -> FloatArray:
         """Newton steps by conjugate gradients, without a matrix: how long the last ones were, relatively."""
@@ -162,22 +146,26 @@ class _Chunk:
             tilt[:, :d] = slope * root
             self.by_row[2], start[:], step[:] = 0.0, 0.0, 0.0
             limit = np.where(left <= TOLERANCE, np.inf, REFINED * np.abs(tilt).max(axis=1))
-            self._descend(penalty, limit, start, tilt, step, linear=True)
+            passes = self._descend(penalty, limit, start, tilt, step, linear=True)
             theta += root * step[:, :d]
             moved, whole = np.linalg.norm(step, axis=1), np.linalg.norm(theta / root, axis=1)
-            left = np.where(left <= TOLERANCE, left, np.divide(moved, whole, out=moved, where=moved > 0.0))
-            left[~(far <= _kernels.FAR)] = np.inf
+            still = np.where(tilt.any(axis=1), np.inf, 0.0)  # no step although there is a slope: not solved
+            length = np.divide(moved, whole, out=still, where=moved > 0.0)
+            left = np.where(left <= TOLERANCE, left, length)
+            left[~(far <= _kernels.FAR) | (passes >= _kernels.MOST_PASSES)] = np.inf
             if (left <= TOLERANCE).all():
                 break
         return left
 
     def _descend(
         self, penalty: FloatArray, limit: FloatArray, start: Any, tilt: FloatArray, x: FloatArray, linear: bool
-    ) -> None:
+    ) -> IntArray:
+        """Conjugate gradients into `x`; how many passes over the rows each set took."""
         tiles = self.numbers, self.weights, self.begun, self.width
         room = self.by_row, np.zeros((2, self.wide))
         passes = np.zeros(self.n_sets, dtype=np.int64)
         _kernels.descend(*tiles, penalty, limit, start, tilt, x, *room, passes, linear)
+        return passes
 
     def _exact(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Gradients in float64, of the rows as given; and how far any margin is from what float32 found."""
