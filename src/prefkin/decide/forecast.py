@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,6 +23,7 @@ __all__ = ["Enough", "Forecast", "Player", "forecast", "posterior_regrets", "reh
 DRAWS_AT_ONCE = 2_000_000  # numbers
 MOST_CONTEXTS = 500  # whose mean regret stands for that of all, within some percent
 ROUNDING = 1e-9  # a target missed by this share is reached
+_chosen: WeakKeyDictionary[Candidates, Candidates] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,21 +130,29 @@ def _extrapolated(path: list[float], target: float) -> Forecast:
 def posterior_regrets(candidates: Candidates, belief: Belief, draws: int, rng: np.random.Generator) -> FloatArray:
     """What the best actions for the mean lose per context, for `draws` preferences from the belief.
 
-    Of many contexts some are drawn, each as often as it occurs.
+    Of many contexts some are looked at, each as often as it occurs.
 
     >>> sure = Belief.from_information(np.array([1.0]), np.eye(1) * 1e12)
     >>> posterior_regrets(Candidates([[[0.0], [1.0]]]), sure, 3, np.random.default_rng(0)).tolist()
     [0.0, 0.0, 0.0]
     """
-    drawn, weights = belief.draws(draws, rng), candidates.weights
-    if len(candidates) > MOST_CONTEXTS:
-        some = np.sort(rng.choice(len(candidates), MOST_CONTEXTS, p=weights))
-        candidates, weights = Candidates([candidates.of(x) for x in some]), np.full(len(some), 1.0 / len(some))
+    drawn, candidates = belief.draws(draws, rng), _some_of(candidates)
     chosen = candidates.starts[:-1] + candidates.argmax(candidates.features @ belief.mean)
     lost = np.empty(draws)
     piece = max(1, DRAWS_AT_ONCE // len(candidates.features))
     for at in range(0, draws, piece):
         reward = candidates.features @ drawn[:, at : at + piece]
         best = np.maximum.reduceat(reward, candidates.starts[:-1], axis=0)
-        lost[at : at + piece] = weights @ (best - reward[chosen])
+        lost[at : at + piece] = candidates.weights @ (best - reward[chosen])
     return lost
+
+
+def _some_of(candidates: Candidates) -> Candidates:
+    """Contexts at equal steps of their weight, chosen once for the same candidates."""
+    if len(candidates) <= MOST_CONTEXTS:
+        return candidates
+    if candidates not in _chosen:
+        steps = (np.arange(MOST_CONTEXTS) + 0.5) / MOST_CONTEXTS
+        some = np.searchsorted(np.cumsum(candidates.weights), steps * candidates.weights.sum())
+        _chosen[candidates] = Candidates([candidates.of(int(x)) for x in some])
+    return _chosen[candidates]

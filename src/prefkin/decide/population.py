@@ -11,7 +11,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg.lapack import dpotrf, dtrtrs
 from scipy.special import softmax
 
 from prefkin.data.arrays import FloatArray
@@ -91,25 +91,34 @@ class Part(NamedTuple):
 class MixtureBelief(Belief):
     """A person of this population, after some answers; wherever one normal distribution is asked for, the nearest."""
 
-    def __init__(self, population: Population, X: FloatArray, images: FloatArray) -> None:
-        # rows (2y − 1) z, (n, d), and C_k x of each, (K, n, d)
-        self.__dict__.update(population=population, X=X, images=images)
+    def __init__(
+        self, population: Population, X: FloatArray, images: FloatArray, before: Components | None = None
+    ) -> None:
+        # rows (2y − 1) z, (n, d), and C_k x of each, (K, n, d); what was found before the last of them
+        self.__dict__.update(population=population, X=X, images=images, before=before)
 
     population: Population
     X: FloatArray
     images: FloatArray
+    before: Components | None
 
     def hearing(self, z: FloatArray, y: float) -> MixtureBelief:
         """With one more answer."""
         x = (2.0 * y - 1.0) * z
         image = self.population.images(x)
         return MixtureBelief(
-            self.population, np.vstack([self.X, x]), np.concatenate([self.images, image[:, None]], axis=1)
+            self.population,
+            np.vstack([self.X, x]),
+            np.concatenate([self.images, image[:, None]], axis=1),
+            self._components if len(self.X) else None,
         )
 
     def without_last(self) -> MixtureBelief:
-        """With one answer less."""
-        return MixtureBelief(self.population, self.X[:-1], self.images[:, :-1].copy())
+        """With one answer less: the others heard again, so that it is the same to the last digit."""
+        found = self.population.nobody
+        for x in self.X[:-1]:
+            found = found.hearing(x, 1.0)
+        return found
 
     @cached_property
     def _components(self) -> Components:
@@ -123,7 +132,7 @@ class MixtureBelief(Belief):
             variance = np.einsum("kii->ki", L)
             variance += relative * variance + absolute
             L = np.linalg.cholesky(0.5 * (L + L.transpose(0, 2, 1)))
-        return propagate(L, offset, self.population.log_weights)
+        return propagate(L, offset, self.population.log_weights, self.before)
 
     @cached_property
     def chance(self) -> FloatArray:
@@ -159,8 +168,10 @@ class MixtureBelief(Belief):
         root = np.sqrt(self._components.precision[k])
         if n <= d:
             B = root[:, None] * (self.images[k] @ self.X.T) * root
-            B[np.diag_indices(n)] += 1.0
-            return solve_triangular(cholesky(B, lower=True), root[:, None] * self.images[k], lower=True)
+            B.flat[:: n + 1] += 1.0
+            factor, _ = dpotrf(B, lower=1)
+            V, _ = dtrtrs(factor, root[:, None] * self.images[k], lower=1)
+            return np.ascontiguousarray(V)
         white = self.X @ self.population.roots[k]
         values, axes = np.linalg.eigh(white.T @ (self._components.precision[k][:, None] * white))
         share = np.maximum(values, 0.0) / (1.0 + np.maximum(values, 0.0))

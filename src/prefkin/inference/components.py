@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import BoolArray, FloatArray
 from prefkin.inference import _kernels
-from prefkin.inference.propagation import FARTHEST, LEAST_CAVITY, SIGMOID, Sites, refine
+from prefkin.inference.propagation import FARTHEST, LEAST_CAVITY, SIGMOID
 
 __all__ = ["Components", "propagate"]
 
@@ -33,10 +33,14 @@ class Components(NamedTuple):
     evidence: FloatArray  # (K,) log probability of the answers
 
 
-def propagate(L: FloatArray, offset: FloatArray, log_weights: FloatArray) -> Components:
+def propagate(
+    L: FloatArray, offset: FloatArray, log_weights: FloatArray, before: Components | None = None
+) -> Components:
     """Sites of every row under every prior; of priors that lose by e²⁰ and more only roughly.
 
-    L : (K, n, r); offset : (K, n); log_weights : (K,) of the priors, before any answer
+    L : (K, n, r); offset : (K, n); log_weights : (K,) of the priors, before any answer. `before` is what was found of
+    the first rows alone: a place to begin, and since no answer has a probability above one, a bound on what a prior can
+    still reach. One that is hopeless by it is left as it was.
 
     >>> one = propagate(np.ones((1, 1, 1)), np.zeros((1, 1)), np.zeros(1))  # an answer whose margin is N(0, 1)
     >>> round(float(one.evidence[0]), 6), round(float(one.margin[0, 0]), 3)
@@ -44,18 +48,18 @@ def propagate(L: FloatArray, offset: FloatArray, log_weights: FloatArray) -> Com
     """
     K, n, r = L.shape
     L, columns, offset = (np.ascontiguousarray(each) for each in (L, L.swapaxes(1, 2), offset))
-    first = refine(
-        Sites(*(np.zeros(K * n) for _ in range(4))),
-        np.ones(K * n),
-        offset.ravel(),
-        np.einsum("knr,knr->kn", L, L).ravel(),
-    )
-    sites = np.ascontiguousarray(np.array([each.reshape(K, n) for each in first[:3]]).swapaxes(0, 1))
-    margin, evidence, room = offset.copy(), np.empty(K), (np.empty((r, r)), np.empty((3, r)))
-    which = np.arange(K)
+    sites, margin, evidence = np.zeros((K, 3, n)), offset.copy(), np.zeros(K)
+    if before is not None:
+        known = before.precision.shape[1]
+        sites[:, 0, :known], sites[:, 1, :known], evidence = before.precision, before.pull, before.evidence.copy()
+    room = np.empty((r, r)), np.empty((3, r))
     for still in (NEAR, SETTLED):
-        rules = (still, MOST_ROUNDS, LEAST_STEP, LEAST_CAVITY, FARTHEST)
-        _kernels.match_sites(L, columns, offset, sites, margin, evidence, which, rules, SIGMOID, *room)
-        score = log_weights + evidence
-        which = np.flatnonzero(score > score.max() - HOPELESS)
+        rules, found = (still, MOST_ROUNDS, LEAST_STEP, LEAST_CAVITY, FARTHEST), np.zeros(K, dtype=bool)
+        while len(which := np.flatnonzero(_hopeful(log_weights + evidence) & ~found)):
+            _kernels.match_sites(L, columns, offset, sites, margin, evidence, which, rules, SIGMOID, *room)
+            found[which] = True
     return Components(sites[:, 0], sites[:, 1], margin, evidence)
+
+
+def _hopeful(score: FloatArray) -> BoolArray:
+    return score > score.max() - HOPELESS

@@ -9,6 +9,7 @@ were after ten.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +87,14 @@ class Course:
 
     def about(self, outlook: Outlook | None, closed: int, tolerance: float) -> int:
         """So many more answers, roughly, for somebody who has answered or skipped `closed`; 0 when it is enough."""
-        if outlook is not None and outlook.regret <= tolerance:
+        if outlook is None:
+            return max(1, round(_from_here(self, np.inf, tolerance) - closed))
+        if outlook.regret <= tolerance:
             return 0
-        passed = closed if outlook is None else self.answers(outlook.regret) + (closed - outlook.closed)
-        return max(1, round(float(np.median(self.answers(tolerance) - passed))))
+        return max(1, round(_from_here(self, outlook.regret, tolerance) - (closed - outlook.closed)))
+
+
+@lru_cache(maxsize=4096)
+def _from_here(course: Course, regret: float, tolerance: float) -> float:
+    """Answers that lead from one loss to another; remembered, since it is asked for with every page."""
+    return float(np.median(course.answers(tolerance) - course.answers(regret)))

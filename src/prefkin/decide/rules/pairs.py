@@ -40,6 +40,12 @@ class Pairs:
     def __init__(self) -> None:
         self._of: dict[int, set[tuple[int, int]]] = {}
 
+    def copy(self) -> Pairs:
+        """The same pairs, to go on from here."""
+        other = Pairs()
+        other._of = {context: set(pairs) for context, pairs in self._of.items()}
+        return other
+
     def add(self, question: Question) -> None:
         """Close a pair, whichever side comes first."""
         self._of.setdefault(question.context, set()).add(question.pair)
