@@ -25,6 +25,7 @@ __all__ = [
     "descend",
     "gather",
     "least_eigenvalues",
+    "match",
     "match_sites",
     "misses",
 ]
@@ -409,9 +410,16 @@ def match_site(middle: Any, spread: Any, shares: Any, slopes: Any, farthest: Any
     slope = first / mass
     curvature = min(max(slope * slope + second / mass, 1e-10), (1.0 - 1e-9) / spread)
     precision, log_mass = curvature / (1.0 - spread * curvature), math.log(mass)
-    if tail:  # propagation says why
+    if tail:  # matched by way of its mirror image: propagation says why
         slope, log_mass = 1.0 - slope, log_mass + middle + 0.5 * spread
     return log_mass, precision, slope * (1.0 + spread * precision) + precision * middle
+
+
+@kernel
+def match(mean: Any, variance: Any, mixture: Any, farthest: Any, out: Any) -> None:
+    """`match_site` of every row into `out`, (3, n): log mass, precision, pull."""
+    for i in range(len(mean)):
+        out[0, i], out[1, i], out[2, i] = match_site(mean[i], variance[i], mixture[0], mixture[1], farthest)
 
 
 @kernel

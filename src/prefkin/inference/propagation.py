@@ -16,22 +16,22 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, ndtr
+from scipy.special import expit
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.inference import _kernels
 
 __all__ = ["FARTHEST", "LEAST_CAVITY", "SIGMOID", "Sites", "above_zero", "cavities", "refine"]
 
 # σ(x) ≈ Σ p Φ(s x), to 1e-6 (Monahan and Stefanski, 1992): moments of σ under a normal law in closed form
-_SHARES = np.array(
-    [0.003246343272134, 0.051517477033972, 0.195077912673858, 0.315569823632818,
-     0.274149576158423, 0.131076880695470, 0.027912418727972, 0.001449567805354]
+SIGMOID = np.array(
+    [
+        [0.003246343272134, 0.051517477033972, 0.195077912673858, 0.315569823632818,
+         0.274149576158423, 0.131076880695470, 0.027912418727972, 0.001449567805354],  # shares p
+        [1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391,
+         0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306],  # slopes s
+    ]
 )  # fmt: skip
-_SLOPES = np.array(
-    [1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391,
-     0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306]
-)  # fmt: skip
-SIGMOID = np.array([_SHARES, _SLOPES])
 FARTHEST = -37.0  # standard deviations beyond which Φ underflows
 LEAST_CAVITY = 0.02  # of a margin's precision: under a mixture, what others say might come out negative
 _ROWS_AT_ONCE = 1 << 13  # so that what is computed stays in the cache
@@ -139,17 +139,8 @@ def _without(
     return (mean - variance * pull) / left, variance / left
 
 
-def _matched(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _matched(mean: FloatArray, variance: FloatArray) -> FloatArray:
     """Log mass of σ(m) when m ~ N(mean, variance); precision and pull of the site that gives the same moments."""
-    tail = mean < -0.5 * variance
-    widen = 1.0 / np.sqrt(1.0 + np.outer(variance, _SLOPES**2))
-    at = np.maximum((np.where(tail, -mean - variance, mean)[:, None] * _SLOPES) * widen, FARTHEST)
-    mass = ndtr(at) @ _SHARES
-    bell = np.exp(-0.5 * at**2) * widen / np.sqrt(2.0 * np.pi)
-    slope = bell @ (_SHARES * _SLOPES) / mass  # d log mass / d mean
-    curvature = slope**2 + (at * bell * widen) @ (_SHARES * _SLOPES**2) / mass  # −d² log mass / d mean²
-    slope = np.where(tail, 1.0 - slope, slope)
-    curvature = np.clip(curvature, 1e-10, (1.0 - 1e-9) / variance)
-    precision = curvature / (1.0 - variance * curvature)
-    log_mass = np.log(mass) + np.where(tail, mean + 0.5 * variance, 0.0)
-    return log_mass, precision, slope * (1.0 + variance * precision) + precision * mean
+    found = np.empty((3, len(mean)))
+    _kernels.match(mean, variance, SIGMOID, FARTHEST, found)
+    return found
