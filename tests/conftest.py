@@ -26,8 +26,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
-def prefkin_says(*args, cwd):
-    """The program, in this process: a second instead of three for imports. It is started for real where that matters."""
+def prefkin_says(*args, cwd, said=""):
+    """The program, in this process: a second instead of three for imports. It is started for real where that matters.
+
+    `said` is what it reads from its standard input.
+    """
     from prefkin.apps.cli.commands import run
 
     out, err = io.StringIO(), io.StringIO()
@@ -39,6 +42,7 @@ def prefkin_says(*args, cwd):
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(sys, "argv", command)
+        patch.setattr(sys, "stdin", io.StringIO(said))
         try:
             code = run()
         except SystemExit as done:

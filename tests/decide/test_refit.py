@@ -10,6 +10,8 @@ from prefkin.data.rows import Rows
 from prefkin.decide.belief import Belief
 from prefkin.decide.refit import RunningEstimate
 from prefkin.inference.estimate import fit_preference
+from tests.oracles.newton import ridge_logistic
+from tests.oracles.odd_people import KINDS, determined, deviations, drawn
 
 
 def mode(rows, mean, precision):
@@ -47,6 +49,24 @@ def test_every_estimate_is_the_optimum(d, known, scale, ridge):
         assert relative_gradient(estimate.rows, estimate.theta, ridge) <= 1e-6
     assert np.array_equal(estimate.rows.Z, Z)
     assert np.array_equal(estimate.rows.weights, weights)
+
+
+@pytest.mark.parametrize("ridge", [1.0, 1e-3, 1e-9])
+@pytest.mark.parametrize("kind", KINDS)
+def test_units_weights_and_certainty_do_not_end_it_too_early(kind, ridge):
+    """A small gradient is no proof: probabilities used to be off by up to .98 after rows that count differently."""
+    for d in (1, 3, 10):
+        rng = np.random.default_rng([KINDS.index(kind), d])
+        Z, y, weights = drawn(rng, kind, d, 3 * d + 2)
+        weights[-2:] = 1.0
+        offline = Rows(Z[:-2], y[:-2], weights[:-2])
+        estimate = RunningEstimate(offline, fit_preference(offline, ridge=ridge), ridge=ridge)
+        for z, answer in zip(Z[-2:], y[-2:], strict=True):
+            estimate.hear(z, answer)
+        wanted = ridge_logistic(Z, y, ridge, weights)
+        apart, chances = deviations(estimate.theta, wanted, Z, weights)
+        assert chances < 1e-6
+        assert apart < 1e-6 or not determined(wanted, Z, weights, ridge)
 
 
 def test_few_steps_are_enough(rng, monkeypatch):

@@ -146,7 +146,7 @@ def test_edited_states_are_refused(demo, model, change, tmp_path):
         {"fingerprint": None},
     ],
 )
-def test_states_made_by_hand_are_refused_in_one_line(demo, change):
+def test_states_made_by_hand_are_refused_in_one_line(demo, change, tmp_path):
     """With a checksum that fits: nothing but what they say is wrong."""
     _, stories, model, paper = demo
     for fitted in (model, paper):
@@ -154,6 +154,19 @@ def test_states_made_by_hand_are_refused_in_one_line(demo, change):
         with pytest.raises(PrefkinError) as refused:
             fitted.resume_session(bad, stories)
         assert "\n" not in str(refused.value)
+        (tmp_path / "s.json").write_text(json.dumps(bad))
+        with pytest.raises(PrefkinError, match=r"s\.json: "):
+            fitted.resume_session(tmp_path / "s.json", stories)
+
+
+@pytest.mark.parametrize("model", [2, 3])
+def test_estimates_that_do_not_follow_from_the_answers_are_refused(demo, model):
+    """Also with a checksum that fits."""
+    stories, fitted = demo[1], demo[model]
+    state = begun(fitted, stories).state()
+    for change in ({"log": first_flipped(state["log"])}, {"theta": [5.0 + theta for theta in state["theta"]]}):
+        with pytest.raises(SessionError, match="does not follow from the answers"):
+            fitted.resume_session(edited(state, **change), stories)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"prefkin_session": 2}'])

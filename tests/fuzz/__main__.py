@@ -56,7 +56,7 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM):  # what was tried until then counts
         signal.signal(number, lambda *_: asked.append(True))
     for name, target in chosen.items():
-        start, wanted, found, shown = time.monotonic(), round(given_.count * target.share / whole), Counter(), []
+        start, wanted, found, shown = time.process_time(), round(given_.count * target.share / whole), Counter(), []
         for batch in itertools.count():
             if found["tried"] >= wanted or asked:
                 break
@@ -69,8 +69,10 @@ def main():
             )
         count = found.pop("tried")
         faults += len(found)
+        spent = time.process_time() - start
         print(
-            f"{name}: {count} inputs, {sum(found.values())} faults of {len(found)} kinds, {time.monotonic() - start:.0f} s",
+            f"{name}: {count} inputs, {sum(found.values())} faults of {len(found)} kinds, "
+            f"{spent:.0f} s of CPU, {count / spent:.0f} a second",
             flush=True,
         )
         for wrong, value in shown[:20]:

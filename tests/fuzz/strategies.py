@@ -1,4 +1,4 @@
-"""Odd numbers, labels, tables, files, options and model files."""
+"""Odd numbers, labels, tables, files, folders, options, model files and states of sessions."""
 
 import csv
 import gzip
@@ -15,6 +15,7 @@ from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 
 from prefkin.data.answers import SIDES
+from prefkin.decide.states import sealed
 from prefkin.models.files import _digest
 
 SUFFIXES = (".csv", ".jsonl", ".parquet", ".npz", ".json", ".csv.gz", ".jsonl.gz")
@@ -278,6 +279,55 @@ def model_files(draw, content):
     return to_safetensors(tensors, {"prefkin": text, "digest": _digest(text, tensors)})
 
 
+# -- states of sessions ----------------------------------------------------------------------------------------------
+
+
+HUGE = {"state": 2**200, "inc": 1}
+
+
+@st.composite
+def states(draw, content):
+    """Files of one session: one with other contents and a checksum that is right, others with damage."""
+    state = json.loads(content)
+    for _ in range(draw(st.integers(1, 2))):
+        place = draw(st.sampled_from(("log", "log", "entry", "entry", "pending", "rng", "any")))
+        name, log = draw(st.sampled_from(sorted(state))), state.get("log")
+        if place == "log" and isinstance(log, list) and log:
+            at, change = draw(st.integers(0, len(log) - 1)), draw(st.sampled_from(("cut", "double", "undo")))
+            changed = {"cut": log[:at], "double": [*log, log[at]], "undo": [*log[:at], "undo", *log[at:]]}
+            state["log"] = changed[change]
+        elif (
+            place == "entry"
+            and isinstance(log, list)
+            and (entries := [each for each in log if isinstance(each, list) and len(each) == 4])
+        ):
+            draw(st.sampled_from(entries))[draw(st.integers(0, 3))] = draw(
+                st.one_of(st.integers(-1, 3), st.booleans(), st.none(), json_values, numbers)
+            )
+        elif place == "pending":
+            state["pending"] = draw(st.one_of(st.lists(st.integers(-1, 3), max_size=4), json_values))
+        elif place == "rng":
+            state["rng"] = draw(st.one_of(json_values, st.just(json.loads(content)["rng"] | {"state": HUGE})))
+        else:
+            state[name] = draw(json_values)
+            if draw(st.booleans()):
+                state.pop(name)
+    state.pop("checksum", None)
+    edited, rng = json.dumps(sealed(state)).encode(), np.random.default_rng(draw(st.integers(0, 2**32)))
+    return [edited, *(worn(draw(st.sampled_from((content, edited))), rng) for _ in range(VARIANTS))]
+
+
+# -- folders ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def folders(draw):
+    """Parquet files of one folder, more or less; sometimes some of them are none."""
+    tables_ = draw(st.lists(tables(), min_size=1, max_size=2))
+    files_ = [as_bytes(table, ".parquet") for table in (*tables_, draw(st.sampled_from(tables_)))]
+    return [draw(damaged(content)) if draw(st.integers(0, 3)) == 0 else content for content in files_]
+
+
 # -- options ---------------------------------------------------------------------------------------------------------
 
 values = st.one_of(
@@ -315,6 +365,8 @@ FLAGS = {
     "update": ("--candidates", "--map", "--features", "--items", "--drop"),
     "report": ("--candidates", "--map", "--features", "--title"),
     "export": ("--user", "--each", "--plan", "--candidates", "--map", "--least", "--votes", "--encoder"),
+    "ask": ("--user", "--state", "--candidates", "--tolerance", "--map", "--features"),
+    "embed": ("--encoder", "--out", "--map", "--batch", "--cache"),
 }
 
 
@@ -327,7 +379,7 @@ def commands(draw):
         "audit": ["audit", "votes.csv"],
         "rank": ["rank", "kin", "--user", "u1", "--candidates", "cands.csv"],
     }[name]
-    if name == "fit" and draw(st.integers(0, 9)):  # the paper's method takes a twentieth of the time
+    if name == "fit" and draw(st.integers(0, 59)):  # the paper's method takes a hundredth of the time
         start += ["--gamma", draw(st.sampled_from(("0", "1", "inf", "auto", "over")))]
     for _ in range(draw(st.integers(0, 2))):
         flag = draw(st.sampled_from(FLAGS[name]))
@@ -338,7 +390,7 @@ def commands(draw):
         if flag == "--map" and draw(st.booleans()):
             value = f"{draw(st.sampled_from(('user', 'y', 'z', 'nothing')))}={value}"
         start.append(f"{flag}={value}")
-    return start
+    return start, ""
 
 
 # -- comparisons as arrays -------------------------------------------------------------------------------------------
@@ -367,15 +419,27 @@ AFTER = {
     "update": ["update", "people", "more.csv"],
     "report": ["report", "people", "--out", "made.html"],
     "export": ["export", "people", "--to", "labelstudio", "--candidates", "cands.csv", "--out", "made.json"],
+    "rank": ["rank", "people", "--user", "u1", "--candidates", "cands.csv"],
+    "ask": ["ask", "people", "--user", "u1", "--candidates", "cands.csv", "--state", "made.json"],
+    "embed": ["embed", "texts.jsonl", "--encoder", "nothing", "--out", "made.parquet"],
 }
+FORMS = ("labelstudio", "argilla", "trl", "reward-head", "é")
 
 
 @st.composite
 def commands_after_a_fit(draw):
-    """What one does with a model, with one or two options that may be odd."""
+    """What one does with a model, with one or two options that may be odd; what is said to it while it runs."""
     name = draw(st.sampled_from(tuple(AFTER)))
-    known = st.sampled_from(("votes.csv", "cands.csv", "more.csv", "people", "u1", "2"))
+    known = st.sampled_from(
+        ("votes.csv", "cands.csv", "more.csv", "texts.jsonl", "people", "kin", "u1", "u9", "2", ".")
+    )
+    command = list(AFTER[name])
+    if name == "export" and draw(st.booleans()):
+        command[command.index("labelstudio")] = draw(st.sampled_from(FORMS))
+    if draw(st.integers(0, 3)) == 0:
+        command[1] = draw(st.one_of(known, texts.filter(lambda text: "\0" not in text)))
     odd = [
         f"{draw(st.sampled_from(FLAGS[name]))}={draw(st.one_of(values, known))}" for _ in range(draw(st.integers(0, 2)))
     ]
-    return [*AFTER[name], *odd]
+    said = draw(st.lists(st.sampled_from(("1", "2", "s", "u", "q", "left", "RIGHT ", "", "é")), max_size=5))
+    return [*command, *odd], "\n".join(said)

@@ -5,6 +5,7 @@ A check takes a folder of its own and an input, and returns what is wrong, or no
 
 import contextlib
 import io
+import json
 import shutil
 import tempfile
 import warnings
@@ -18,7 +19,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import prefkin
-from prefkin import Candidates, Comparisons, OffC2PL, PrefKin, read_candidates, read_comparisons
+from prefkin import Candidates, Comparisons, OffC2PL, PrefKin, open_comparisons, read_candidates, read_comparisons
 from prefkin.errors import PrefkinError
 from tests.conftest import draw_answers, prefkin_says
 from tests.fuzz import strategies
@@ -78,12 +79,17 @@ def check_file(folder, suffix, content):
 
 
 @cache
-def saved(kind):
-    """The bytes of a small model."""
+def fitted(kind):
+    """A small model."""
     Z, y, users = draw_answers(np.random.default_rng(5), n_users=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kind.fit(Z, y, users=users).save(content := io.BytesIO())
+        return kind.fit(Z, y, users=users)
+
+
+def saved(kind):
+    """The bytes of a small model."""
+    fitted(kind).save(content := io.BytesIO())
     return content.getvalue()
 
 
@@ -111,6 +117,85 @@ def check_model(folder, content):
     return None
 
 
+STORIES = Candidates(np.random.default_rng(8).standard_normal((3, 3, 3)))
+
+
+@cache
+def sessions():
+    """Models, and the state of a session of each: with answers, one that was taken back, and a question to come."""
+    found = []
+    paper, kin = fitted(OffC2PL(1.0)), fitted(PrefKin())
+    for model, user in ((paper, 1), (kin, 1), (kin, None)):
+        session = model.session(user, STORIES)
+        for answer in (True, False, True):
+            session.tell(session.ask(), answer)
+        session.undo()
+        session.skip(session.ask())
+        session.ask()
+        found.append((model, json.dumps(session.state()).encode()))
+    return found
+
+
+def states():
+    return st.sampled_from(range(3)).flatmap(
+        lambda which: st.tuples(st.just(which), strategies.states(sessions()[which][1]))
+    )
+
+
+def check_states(folder, files):
+    which, contents = files
+    for content in contents:
+        if wrong := check_state(folder, sessions()[which][0], content):
+            return f"{wrong} <- {content!r:.900}"
+    return None
+
+
+def check_state(folder, model, content):
+    """A session that goes on has learnt what its answers teach, and goes on being saved."""
+    path = folder / "session.json"
+    path.write_bytes(content)
+    try:
+        session = model.resume_session(path, STORIES)
+    except PrefkinError as error:
+        return refusal(error, path)
+    newcomer = session.label if session.user is None else None
+    fresh = model.session(session.user, STORIES, rule=session.rule, repeat=session.repeat, label=newcomer)
+    for question, answer in session.log:
+        if answer is None:
+            fresh.skip(question)
+        else:
+            fresh.tell(question, answer)
+    if not np.allclose(fresh.theta, session.theta, rtol=1e-6, atol=1e-9):
+        return f"another estimate than the answers teach: {session.theta} for {fresh.theta}"
+    before = session.n_answers
+    with contextlib.suppress(PrefkinError):  # every pair was asked
+        session.tell(session.ask(), True)
+        before += 1
+    session.save(path)
+    if model.resume_session(path, STORIES).n_answers != before:
+        return "an answer was lost"
+    if sorted(folder.iterdir()) != [path]:
+        return f"left behind: {sorted(folder.iterdir())}"
+    return None
+
+
+def check_folder(folder, contents):
+    """Comparisons out of a folder of Parquet files."""
+    votes = folder / "votes"
+    votes.mkdir()
+    for number, content in enumerate(contents):
+        (votes / f"part{number}.parquet").write_bytes(content)
+    try:
+        data = open_comparisons(votes)
+        shards = list(data)
+        OffC2PL(0.0).fit(data)
+    except PrefkinError as error:
+        return refusal(error, votes)
+    if not all(np.isfinite(rows.rows.Z).all() and np.isin(rows.rows.y, (0, 1)).all() for rows in shards):
+        return "comparisons that are none were accepted"
+    return None
+
+
 @cache
 def workplace():
     """A folder with votes, candidates and a fitted model, to be copied."""
@@ -120,16 +205,18 @@ def workplace():
     (folder / "votes.csv").write_text("\n".join(["user,y,z0,z1", *rows]) + "\n")
     (folder / "cands.csv").write_text("context,action,phi0,phi1\nx,a,1,0\nx,b,0,1\n")
     (folder / "more.csv").write_text("user,y,z0,z1\nu1,1,0.5,0.2\nu9,0,-0.1,1\n")
+    (folder / "texts.jsonl").write_text('{"user": "u1", "prompt": "p", "chosen": "a", "rejected": "b"}\n')
     OffC2PL(1.0).fit(read_comparisons(folder / "votes.csv")).save(folder / "kin")
     PrefKin().fit(read_comparisons(folder / "votes.csv")).save(folder / "people")
     return folder
 
 
-def check_command(folder, command):
+def check_command(folder, line):
+    command, said = line
     for file in workplace().iterdir():
         shutil.copy(file, folder)
     before = sorted(folder.rglob("*"))
-    done = prefkin_says(*command, cwd=folder)
+    done = prefkin_says(*command, cwd=folder, said=said)
     lines = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
     if done.returncode not in (0, 2):
         return f"exit code {done.returncode}: {done.stderr:.200}"
@@ -163,10 +250,12 @@ def check_fit(make):
 
 
 TARGETS = {
-    "readers": Target(strategies.files, check_files, 0.74, 1 + strategies.VARIANTS),
-    "models": Target(model_files, check_model, 0.19),
-    "options": Target(strategies.commands, check_command, 0.05),
-    "after": Target(strategies.commands_after_a_fit, check_command, 0.01),
+    "readers": Target(strategies.files, check_files, 0.6, 1 + strategies.VARIANTS),
+    "folders": Target(strategies.folders, check_folder, 0.02),
+    "models": Target(model_files, check_model, 0.15),
+    "states": Target(states, check_states, 0.15, 1 + strategies.VARIANTS),
+    "options": Target(strategies.commands, check_command, 0.04),
+    "after": Target(strategies.commands_after_a_fit, check_command, 0.03),
     "fits": Target(strategies.comparisons, check_fit(lambda: OffC2PL(0.0)), 0.01),
 }
 

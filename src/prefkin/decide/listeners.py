@@ -174,6 +174,8 @@ class Running(Listener):
             self._estimate.add(row, answer, offset)
             self._heard.append((z, answer))
         self._estimate.move(point, metric)
+        if not np.allclose(theta, self._leave(point), rtol=SAME, atol=SAME * float(np.abs(theta).max())):
+            raise ValueError("theta does not follow from the answers")
         self.theta, self.trail, self._belief = theta, trail, None
 
     def compare(self, state: dict[str, Any]) -> None:

@@ -1,9 +1,10 @@
 """The estimate after each answer, without fitting from the start.
 
 One more row moves the optimum a little. Its gradient at the old optimum is known, the inverse Hessian of some rounds
-ago tells where to go, and L-BFGS on top makes up for what has changed since: about three steps an answer. Steps and
+ago tells where to go, and L-BFGS on top makes up for what has changed since: about four steps an answer. Steps and
 what they change are computed in float32, which is as good as float64 for small changes; that the optimum was reached
-is decided by a gradient of all rows in float64.
+is decided by the step to which a gradient of all rows in float64 leads. What float32 has too few digits for is left to
+`fit_preference`: an inverse Hessian that was rounded gives steps that are too long, never such that are too short.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from scipy.special import expit
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows
 from prefkin.inference.estimate import fit_preference
+from prefkin.inference.loss import unit_root
 
 __all__ = ["Metric", "RunningEstimate"]
 
-FLAT = 5e-7  # largest gradient entry at which an estimate is done, relative to that at θ = 0: half of what is promised
-ROUNDING = 1e-14  # below this share of what is summed up, a gradient is nothing but rounding
+CLOSE = 1e-7  # of its length, in features free of units: an estimate is done when a step is no longer
+SAME = 1e-4  # of its length: what was said to be the optimum, and is no farther from it, is taken for it
 MOST_STEPS = 30  # then the optimum is left to `fit_preference`, which is slower and always arrives
-USUAL_STEPS = 3  # with a metric that is up to date
+USUAL_STEPS = 4  # with a metric that is up to date
 BALANCING = 4  # Newton steps in one dimension
 STEPS_PER_FEATURE = 1 / 16  # so many steps take as long as a new metric does, measured at d = 768
 
@@ -52,8 +54,8 @@ class _Point(NamedTuple):
 class RunningEstimate:
     """argmin of Σ w_i log(1 + exp(∓(z_iᵀθ + offset_i))) + ridge/2 ‖θ‖², as rows come in one at a time.
 
-    After each `hear` the largest entry of the gradient is below 1e-6 of that at θ = 0. What comes next depends on
-    rows, θ and `metric` alone, so that a conversation can be taken up again to the last bit.
+    After each `hear` the estimate is right to `loss.TOLERANCE`. What comes next depends on rows, θ and `metric` alone, so
+    that a conversation can be taken up again to the last bit.
 
     >>> estimate = RunningEstimate(Rows(np.eye(2), np.ones(2), np.ones(2)), np.zeros(2), ridge=1.0)
     >>> estimate.hear(np.array([1.0, 1.0]), 0.0)
@@ -74,8 +76,7 @@ class RunningEstimate:
         self.metric = Metric(self.n, self.theta, 0)
         self._inverse: Any = None  # of the Hessian in this metric: float32, Fortran order
         self._point: _Point | None = None  # at theta
-        self._at_zero = self._look(np.zeros(d), self.n).gradient
-        self._size = float(rows.weights @ np.abs(rows.Z).max(axis=1, initial=0.0))  # of what gradients are summed from
+        self._squares = rows.weights @ np.square(rows.Z, dtype=np.float64)  # Σ w z²
 
     @property
     def rows(self) -> Rows:
@@ -95,12 +96,11 @@ class RunningEstimate:
         if self._point is None:
             self._point = self._look(self.theta, self.n)
         image, gain = self._hears(z, offset)
-        at_zero, size = self._scale_with(z, y, offset)
-        goal = max(FLAT * float(np.abs(at_zero).max()), ROUNDING * size)
-        point, steps = self._descend(self._point_with(z, y, offset), goal, image, y)
+        squares = self._squares + z * z
+        point, steps = self._descend(self._point_with(z, y, offset), unit_root(squares, self.ridge), image, y)
         wasted = self.metric.wasted + max(0, steps - USUAL_STEPS)
         # nothing has changed so far
-        self.n, self.theta, self._point, self._at_zero, self._size = n, point.theta, point, at_zero, size
+        self.n, self.theta, self._point, self._squares = n, point.theta, point, squares
         if wasted > STEPS_PER_FEATURE * len(z):
             self.metric, self._inverse = Metric(n, point.theta, 0), None
         else:
@@ -110,13 +110,19 @@ class RunningEstimate:
     @_BEYOND_FLOAT32
     def add(self, z: FloatArray, y: float, offset: float = 0.0) -> None:
         """Take one more row, and leave the estimate where it is; `move` must follow."""
-        n = self._write(z, y, offset)
-        self._at_zero, self._size = self._scale_with(z, y, offset)
-        self.n = n
+        self.n, self._squares = self._write(z, y, offset), self._squares + z * z
 
+    @_BEYOND_FLOAT32
     def move(self, theta: FloatArray, metric: Metric) -> None:
-        """Go on from this estimate, which is taken for the optimum of all rows."""
-        self.theta, self.metric, self._inverse, self._point = theta, metric, None, None
+        """Go on from this estimate, which was the optimum of all rows; ValueError if it was not."""
+        self.theta, self.metric, self._inverse, self._point = theta, metric, None, self._look(theta, self.n)
+        unit = 1.0 / unit_root(self._squares, self.ridge)
+        self._inverse = self._inverse_hessian()
+        step = self._inverse @ self._point.gradient.astype(np.float32)
+        if not np.linalg.norm(step * unit) <= SAME * np.linalg.norm(theta * unit):  # or float32 had too few digits
+            right = fit_preference(self.rows, ridge=self.ridge, start=theta, offset=self._offset[: self.n])
+            if not np.linalg.norm((theta - right) * unit) <= SAME * np.linalg.norm(right * unit):
+                raise ValueError("the estimate does not follow from the answers")
 
     def _first(self, n: int) -> Rows:
         return Rows(self._Z[:n], self._y[:n], self._weights[:n])
@@ -132,10 +138,6 @@ class RunningEstimate:
         self._light[n] = z
         self._Z[n], self._y[n], self._weights[n], self._offset[n] = z, y, 1.0, offset
         return n + 1
-
-    def _scale_with(self, z: FloatArray, y: float, offset: float) -> tuple[FloatArray, float]:
-        """Gradient at θ = 0 and size of its terms with one more row."""
-        return self._at_zero + _pull(offset, y) * z, self._size + float(np.abs(z).max())
 
     def _point_with(self, z: FloatArray, y: float, offset: float) -> _Point:
         """The point that was the optimum, with one more row."""
@@ -161,27 +163,22 @@ class RunningEstimate:
         change = (pull - point.pull).astype(np.float32) @ self._light[:n]
         return _Point(point.theta - step, margin, pull, point.gradient + change - self.ridge * step)
 
-    def _descend(self, point: _Point, goal: float, image: Any, y: float) -> tuple[_Point, int]:
+    def _descend(self, point: _Point, root: FloatArray, image: Any, y: float) -> tuple[_Point, int]:
         """The optimum of all rows of `point`, the last of which is new and answered `y`, and the steps it took.
 
         Were the loss of all others quadratic, with inverse Hessian P, the optimum would lie where the new row pulls,
         along its `image` Pz: that is the first step. From there L-BFGS, whose first metric is P with the new row in it.
+        Features times `root` are free of units.
         """
-        n, steps, exact = len(point.margin), 0, True
+        n = len(point.margin)
         past: list[tuple[FloatArray, FloatArray, float]] = []
         spread = float(self._Z[n - 1] @ image)
         length, weight = _balance(float(point.margin[-1]), spread, y)
         gain = weight / (1.0 + weight * spread)
-        size = float(np.abs(point.gradient).max())
-        if size > goal:
-            point, steps, exact = self._step(point, length * image.astype(np.float64)), 1, False
+        step = length * image.astype(np.float64)
+        size = float(np.linalg.norm(step / root))
+        point, steps, exact = self._step(point, step), 1, False
         while steps < MOST_STEPS:
-            last, size = size, float(np.abs(point.gradient).max())
-            if size <= goal:
-                if exact:
-                    return point, steps
-                point, exact = self._look(point.theta, n), True
-                continue
             step, shares = point.gradient.copy(), []
             for moved, bent, scale in reversed(past):
                 shares.append(scale * float(moved @ step))
@@ -190,6 +187,13 @@ class RunningEstimate:
             step = (self._inverse @ light - gain * (image @ light) * image).astype(np.float64)
             for moved, bent, scale in past:
                 step += (shares.pop() - scale * float(bent @ step)) * moved
+            last, size = size, float(np.linalg.norm(step / root))
+            goal = CLOSE * float(np.linalg.norm((point.theta - step) / root))
+            if size <= goal:
+                if exact:
+                    return point, steps
+                point, exact = self._look(point.theta, n), True
+                continue
             steps, before, exact = steps + 1, point, size * size <= goal * last  # another step like the last arrives
             point = self._look(point.theta - step, n) if exact else self._step(point, step)
             bent = before.gradient - point.gradient

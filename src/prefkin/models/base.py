@@ -34,6 +34,7 @@ from prefkin.data.answers import sides_of
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import is_missing, is_number, plain_array
+from prefkin.data.columns import in_file
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
@@ -496,8 +497,9 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         state = read_state(source)
         user, label = (label_from_json(state.get(name)) for name in ("user", "label"))
         rule, repeat = str(state.get("rule")), bool(state.get("repeat"))
-        session = self.session(user, candidates, rule=rule, repeat=repeat, label=label if user is None else None)
-        session.restore(state)
+        with in_file(source):
+            session = self.session(user, candidates, rule=rule, repeat=repeat, label=label if user is None else None)
+            session.restore(state)
         return session
 
     @cached_property
