@@ -54,8 +54,8 @@ class _Point(NamedTuple):
 class RunningEstimate:
     """argmin of Σ w_i log(1 + exp(∓(z_iᵀθ + offset_i))) + ridge/2 ‖θ‖², as rows come in one at a time.
 
-    After each `hear` the estimate is right to `loss.TOLERANCE`. What comes next depends on rows, θ and `metric` alone, so
-    that a conversation can be taken up again to the last bit.
+    After each `hear` the estimate is right to `loss.TOLERANCE`. What comes next depends on rows, θ and `metric` alone,
+    so that a conversation can be taken up again to the last bit.
 
     >>> estimate = RunningEstimate(Rows(np.eye(2), np.ones(2), np.ones(2)), np.zeros(2), ridge=1.0)
     >>> estimate.hear(np.array([1.0, 1.0]), 0.0)
