@@ -18,6 +18,8 @@ from prefkin.inference.loss import TOLERANCE
 from prefkin.inference.many import estimate_users, fit_sets
 from prefkin.inference.sets import Sets
 from tests.conftest import allocated, people, relative_gradient
+from tests.oracles.newton import ridge_logistic
+from tests.oracles.odd_people import KINDS, determined, deviations, drawn
 
 SHAPES = {
     "many small": ([30, 1, 7, 64, 300, 12], 5),
@@ -200,6 +202,28 @@ def test_shared_sets_are_solved_whatever_float32_can_tell(rng, offset):
     found = fit_sets(users.rows, Sets.of(users.starts, members), ridge=1e-3)
     for theta, some in zip(found, members, strict=True):
         assert relative_gradient(users.of_many(some), theta, 1e-3) <= 1.01 * TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("kind", "d"), [*((kind, d) for kind in KINDS for d in (1, 3, 10)), ("plain", 130), ("one heavy row", 130)]
+)
+def test_pooled_estimates_equal_newtons_method(kind, d):
+    """A small gradient is no proof: with one heavy row probabilities used to be off by .008."""
+    rng = np.random.default_rng([KINDS.index(kind), d])
+    several = [drawn(rng, kind, d, int(rng.integers(2, 3 * min(d, 10) + 2))) for _ in range(24)]
+    rows = Rows(*(np.concatenate(part) for part in zip(*several, strict=True)))
+    starts = np.concatenate([[0], np.cumsum([len(y) for _, y, _ in several])])
+    members = [np.sort(rng.choice(24, 12, replace=False)) for _ in range(24)]
+    sets = Sets.of(starts, members)
+    assert shared.worth_sharing(sets)
+    for ridge in (1.0, 1e-3, 1e-9) if d < 100 else (1.0,):
+        found = fit_sets(rows, sets, ridge=ridge)
+        for s in range(0, 24, 4):
+            Z, y, weights = sets.rows(rows, s)
+            wanted = ridge_logistic(Z, y, ridge, weights)
+            apart, chances = deviations(found[s], wanted, Z, weights)
+            assert chances < 1e-6
+            assert apart < 1e-6 or not determined(wanted, Z, weights, ridge)
 
 
 def test_shared_sets_with_copied_features_are_solved(rng):

@@ -2,7 +2,8 @@
 
 Margins and gradients of all these sets are matrix products. With few features a parcel's loss is nearly quadratic
 around a rough mean of its sets' estimates, so sums of the parcels' quadratics give both the start and the metric of a
-quasi-Newton iteration (L-BFGS); with many features the metric is diagonal. Gradients are exact either way.
+quasi-Newton iteration (L-BFGS); with many features the metric is diagonal. Gradients are exact either way: in float32
+until steps are short, then in float64 until they are shorter than what `loss.TOLERANCE` promises.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.rows import Rows
 from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
-from prefkin.inference.loss import TOLERANCE, gradient, unit_root
+from prefkin.inference.loss import unit_root
 from prefkin.inference.sets import Sets
 
 __all__ = ["fit_shared", "worth_sharing"]
@@ -27,12 +28,13 @@ SHARED_BY = 8.0  # sets a parcel belongs to, on average, from which reading rows
 FULL_METRIC = 128  # features up to which a d × d matrix per set pays
 BLOCK_NUMBERS = 2**20  # in the matrices, or estimates, of the sets that are fitted together
 PARCELS_AT_ONCE = 64
-MOST_GRADIENTS = 200
+MOST_GRADIENTS = 60  # of each kind; what is left then is left to Newton's method, one set at a time
 RANDOM_ORDERS = 3
 MEMORY = 8  # steps whose curvature is remembered
 LINE_SLOPE = 0.9  # a step whose slope has turned by more than this was too long
-CHECKED = 2  # sets of a block whose last gradient is taken in float64 too
-NEARLY = 0.7  # gradients are sums of float32 products: stop this much below the tolerance
+ROUGHLY = 1e-3  # of an estimate's length: how short a step is when float32 has done its part
+CLOSE = 1e-7  # of an estimate's length: how short the step is that is not taken any more
+CLOSER = 1e-8  # the same with a diagonal metric, by which steps are shorter than they should be
 
 
 def worth_sharing(sets: Sets) -> bool:
@@ -83,18 +85,17 @@ class _Block:
     def __init__(
         self, rows: Rows, starts: IntArray, members: list[IntArray], ridge: FloatArray, centre: FloatArray
     ) -> None:
-        self.members, self.n_sets, self.given, self.starts = members, len(members), rows, starts
-        self.ridge, self.centre = ridge, centre
+        self.n_sets, self.given = len(members), rows
         parcel, which = np.concatenate(members), np.repeat(np.arange(self.n_sets), [len(some) for some in members])
         order = np.argsort(parcel, kind="stable")
         parcels, first = np.unique(parcel[order], return_index=True)
         belongs = np.split(which[order], first[1:])  # the sets of each parcel
         near = np.argsort([each.mean() for each in belongs], kind="stable")  # parcels of the same sets together
         self.belongs = [belongs[i] for i in near]
-        own = [slice(starts[p], starts[p + 1]) for p in parcels[near]]
-        squares = np.array([rows.weights[o] @ np.square(rows.Z[o], dtype=np.float64) for o in own])
+        self.own = [slice(starts[p], starts[p + 1]) for p in parcels[near]]
+        squares = np.array([rows.weights[o] @ np.square(rows.Z[o], dtype=np.float64) for o in self.own])
         self.unit = unit_root(squares.mean(axis=0), float(ridge.min()))
-        self.parts = [((rows.Z[o] * self.unit).astype(np.float32), rows.y[o], rows.weights[o]) for o in own]
+        self.parts = [((rows.Z[o] * self.unit).astype(np.float32), rows.y[o], rows.weights[o]) for o in self.own]
         self.penalty = ridge[:, None] * self.unit**2  # λ of each set, in these features
         self.towards = centre / self.unit
         total = np.zeros_like(centre)
@@ -104,52 +105,50 @@ class _Block:
 
     def fit(self, start: FloatArray) -> tuple[FloatArray, BoolArray]:
         """Quasi-Newton from the optimum of the summed quadratics, or from `start`; which were reached."""
-        begin = start / self.unit
-        zero = np.abs(self._gradients(np.zeros_like(begin), np.arange(self.n_sets)) * self.root).max(axis=1)
-        metric = None
+        begin, metric, close = start / self.unit, None, CLOSER
+        theta = begin.copy()
         if begin.shape[1] <= FULL_METRIC:
             try:
-                begin, metric = self._quadratics(begin * self._length(begin))
+                theta, metric = self._quadratics(begin * self._length(begin), np.float32)
+                theta, _ = self._descend(theta, metric, np.float32, ROUGHLY)
+                theta = np.where(np.isfinite(theta), theta, begin)
+                metric, close = self._quadratics(theta, np.float64)[1], CLOSE
             except np.linalg.LinAlgError:  # too few digits
                 return start, np.zeros(self.n_sets, dtype=bool)
-        theta, slow = self._descend(begin, metric, NEARLY * TOLERANCE * zero)
-        found = theta * self.unit
-        reached = np.isfinite(zero) & ~np.isin(np.arange(self.n_sets), slow)
-        return found, reached & all(self._holds(found, s, zero[s]) for s in self.slowest[:CHECKED])
+        else:
+            theta, _ = self._descend(theta, None, np.float32, ROUGHLY)
+            theta = np.where(np.isfinite(theta), theta, begin)
+        theta, left = self._descend(theta, metric, np.float64, close)
+        return theta * self.unit, ~np.isin(np.arange(self.n_sets), left)
 
-    def _descend(self, theta: FloatArray, metric: FloatArray | None, limit: FloatArray) -> tuple[FloatArray, IntArray]:
-        """L-BFGS for all sets at once; those that it gave up."""
+    def _descend(
+        self, theta: FloatArray, metric: FloatArray | None, digits: type[np.floating[Any]], close: float
+    ) -> tuple[FloatArray, IntArray]:
+        """L-BFGS for all sets at once, until steps are as short as `close` says; those that it gave up."""
         active = np.arange(self.n_sets)
-        slope = self._gradients(theta, active)
+        slope = self._gradients(theta, active, digits)
         steps, bends = list[FloatArray](), list[FloatArray]()
         for _ in range(MOST_GRADIENTS):
-            open_ = ~(np.abs(slope * self.root[active]).max(axis=1) <= limit[active])  # also what is not a number
-            self.slowest = active
+            step = -_two_loops(slope, steps, bends, self.root[active] ** 2 if metric is None else metric[active])
+            size, length = (np.linalg.norm(v / self.root[active], axis=1) for v in (step, theta[active] + step))
+            open_ = ~(size <= close * length)  # also what is not a number
             if not open_.all():
-                active, slope = active[open_], slope[open_]
+                active, slope, step = active[open_], slope[open_], step[open_]
                 steps, bends = [s[open_] for s in steps], [b[open_] for b in bends]
             if not len(active):
-                return theta, active
-            inverse = self.root[active] ** 2 if metric is None else metric[active]
-            step = -_two_loops(slope, steps, bends, inverse)
+                break
             theta[active] += step
-            fresh = self._gradients(theta, active)
+            fresh = self._gradients(theta, active, digits)
             before, after = (np.einsum("ij,ij->i", each, step) for each in (slope, fresh))
             wild = np.flatnonzero(~(after <= LINE_SLOPE * -before))
             if len(wild):  # too far: to where the slope along the step vanishes, by the secant
                 kept = (before[wild] / (before[wild] - after[wild]))[:, None]
                 theta[active[wild]] -= (1.0 - kept) * step[wild]
                 step[wild] *= kept
-                fresh[wild] = self._gradients(theta, active[wild])
+                fresh[wild] = self._gradients(theta, active[wild], digits)
             steps, bends = [*steps, step][-MEMORY:], [*bends, fresh - slope][-MEMORY:]
             slope = fresh
         return theta, active
-
-    def _holds(self, theta: FloatArray, s: int, zero: float) -> bool:
-        """Does a set that took long keep the tolerance in float64? If not, float32 has too few digits for all."""
-        own = np.concatenate([np.arange(self.starts[p], self.starts[p + 1]) for p in self.members[s]])
-        found = gradient(theta[s], Rows(*(part[own] for part in self.given)), float(self.ridge[s]), self.centre[s])
-        return bool(np.abs(found * self.unit * self.root[s]).max() <= TOLERANCE * zero)
 
     def _length(self, start: FloatArray) -> float:
         """Rough estimates are all too long, or too short, by about the same: the factor that suits the first set."""
@@ -163,22 +162,22 @@ class _Block:
             factor -= float((weights * (p - y)) @ margin) / max(bend, np.finfo(float).tiny)
         return float(np.clip(factor, 0.5, 2.0)) if np.isfinite(factor) else 1.0
 
-    def _quadratics(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _quadratics(self, start: FloatArray, digits: type[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
         """Each set's sum of its parcels' quadratics: where it is least, and its inverse Hessian."""
         d = start.shape[1]
-        bend: Any = np.zeros((self.n_sets, d * d), dtype=np.float32)
+        bend: Any = np.zeros((self.n_sets, d * d), dtype=digits)
         pull: Any = self.penalty * self.towards
         for at in range(0, len(self.parts), PARCELS_AT_ONCE):
             some = range(at, min(at + PARCELS_AT_ONCE, len(self.parts)))
-            in_set = np.zeros((self.n_sets, len(some)), dtype=np.float32)
-            hessians = np.empty((len(some), d, d), dtype=np.float32)
+            in_set = np.zeros((self.n_sets, len(some)), dtype=digits)
+            hessians = np.empty((len(some), d, d), dtype=digits)
             slopes = np.empty((len(some), d))
             for k, i in enumerate(some):
-                (Z, y, weights), member = self.parts[i], self.belongs[i]
+                (Z, y, weights), member = self._part(i, digits), self.belongs[i]
                 middle = start[member].mean(axis=0)
-                p = expit(Z @ middle.astype(np.float32))
-                np.matmul(Z.T * (weights * p * (1.0 - p)).astype(np.float32), Z, out=hessians[k])
-                slopes[k] = hessians[k] @ middle - (weights * (p - y)).astype(np.float32) @ Z
+                margin = Z @ middle.astype(digits)
+                np.matmul(Z.T * (weights * expit(margin) * expit(-margin)).astype(digits), Z, out=hessians[k])
+                slopes[k] = hessians[k] @ middle - (weights * (expit(margin) - y)).astype(digits) @ Z
                 in_set[member, k] = 1.0
             used = in_set.any(axis=1)
             in_set = in_set[used]
@@ -189,21 +188,32 @@ class _Block:
         inverse: FloatArray = np.linalg.inv(whole)
         return np.einsum("sij,sj->si", inverse, pull), inverse
 
-    def _gradients(self, theta: FloatArray, active: IntArray) -> FloatArray:
+    def _part(self, i: int, digits: type[np.floating[Any]]) -> tuple[Any, FloatArray, FloatArray]:
+        """A parcel's rows: as they are kept, or with all of their digits."""
+        if digits is np.float32:
+            return self.parts[i]
+        return self.given.Z[self.own[i]] * self.unit, *self.parts[i][1:]
+
+    def _gradients(self, theta: FloatArray, active: IntArray, digits: type[np.floating[Any]]) -> FloatArray:
         """Exact gradients of the active sets, each parcel's rows read once."""
         place = np.full(self.n_sets, -1)
         place[active] = np.arange(len(active))
         total: Any = self.penalty[active] * (theta[active] - self.towards[active])
-        light = theta[active].astype(np.float32)
-        for (Z, y, weights), member in zip(self.parts, self.belongs, strict=True):
+        light = theta[active].astype(digits)
+        for i, member in enumerate(self.belongs):
             here = member
             if len(active) < self.n_sets:
                 here = place[member]
                 here = here[here >= 0]
             if len(here) == 0:
                 continue
+            Z, y, weights = self._part(i, digits)
             miss = Z @ np.ascontiguousarray(light[here].T)  # margins of all sets at once
-            _kernels.misses(miss, y, weights)
+            if digits is np.float32:
+                _kernels.misses(miss, y, weights)
+            else:
+                side = (1.0 - 2.0 * y)[:, None]
+                miss = side * expit(side * miss) * weights[:, None]
             total[here] += miss.T @ Z
         return total
 
