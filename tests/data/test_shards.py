@@ -150,6 +150,11 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_had(tmp_path, monkeypatch):
         (lambda f: f.drop("z"), InvalidTable, "lack the features"),
         (lambda f: f.head(0), InvalidTable, "files are empty"),
         (lambda f: f.rename({"z": "z1"}), InvalidTable, "gap"),
+        (lambda f: f.with_columns(z=pl.lit(3)), InvalidTable, "column z holds Int32; make it lists of numbers"),
+        (lambda f: f.with_columns(z=pl.lit("3")), InvalidTable, "column z holds String"),
+        (lambda f: f.with_columns(z=pl.lit(["a"])), InvalidTable, r"column z holds List\(String\)"),
+        (lambda f: f.with_columns(z=pl.lit(None, pl.List(pl.Float32))), InvalidTable, "z is missing in row 0"),
+        (lambda f: f.rename({"z": "first"}).with_columns(second=pl.lit(3)), InvalidTable, "column second holds Int32"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(tmp_path, change, error, words):

@@ -179,8 +179,11 @@ class Sources:
         """Number of features."""
         for name in ("z", "first"):
             if self._has(name):
-                first = pl.scan_parquet(self.files, glob=False).select(self._named(name)).head(1).collect()
-                return len(first.item())
+                self._refuse_other_vectors(name)
+                first = pl.scan_parquet(self.files, glob=False).select(self._named(name)).head(1).collect().item()
+                if first is None:
+                    raise InvalidTable(f"{self.folder}: {name} is missing in {self.place(0)}; give a list of numbers")
+                return len(first)
             if self._numbered(name):
                 return len(self._numbered(name))
         raise self._lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...")
@@ -194,10 +197,17 @@ class Sources:
 
     def _vector(self, name: str, kind: type[pl.DataType]) -> pl.Expr:
         if self._has(name):
+            self._refuse_other_vectors(name)
             return pl.col(self._named(name)).cast(pl.List(kind)).list.to_array(self.dim)
         if not (numbered := self._numbered(name)):
             raise self._lacks(f"the features of {name}")
         return pl.concat_arr([pl.col(each).cast(kind) for each in numbered])
+
+    def _refuse_other_vectors(self, name: str) -> None:
+        """Before polars says it in words of its own."""
+        kind = self.schema[self._named(name)]
+        if not (isinstance(kind, pl.List | pl.Array) and kind.inner.is_numeric()):
+            raise InvalidTable(f"{self.folder}: column {self._named(name)} holds {kind}; make it lists of numbers")
 
     def _numbered(self, name: str) -> list[str]:
         """Columns name0, name1, ..., without a gap."""
