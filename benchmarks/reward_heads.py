@@ -10,7 +10,7 @@ A head is what `prefkin export --to reward-head` writes, read back: its log-loss
 of two rewards times the head's `log_odds`, in single precision. "pooled" is one head for everybody, "alone" one from
 each annotator's own answers, both with ridges tuned by held-out topics. "pair by pair" are the probabilities with the
 doubt of each pair, as `prefkin predict` gives them; "bare" are the personal heads without `log_odds`. To personal:
-log-loss above that of the personal heads, on the same answers.
+log-loss above that of the personal heads on the same answers, mean and standard error over splits.
 """
 
 import argparse
@@ -80,10 +80,15 @@ def losses(train, test):
     return found, seconds, structure
 
 
+def standard_error(values):
+    """Of their mean."""
+    return np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+
+
 def main():
     """A table for each kind of answers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--splits", nargs=2, type=int, default=(10, 3), metavar=("FIRST", "COUNT"))
+    parser.add_argument("--splits", nargs=2, type=int, default=(10, 5), metavar=("FIRST", "COUNT"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     first, count = args.splits
@@ -98,10 +103,11 @@ def main():
             spent = ", ".join(f"{method} {t:.0f}" for method, t in seconds.items())
             print(f"{name}, split {seed}: {shown}  ({structure}; CPU s: {spent})", flush=True)
     for name, splits in every.items():
-        mean = {method: np.concatenate([found[method] for found in splits]).mean() for method in splits[0]}
         print(f"\n{name} ({count} splits, {sum(len(found['pooled']) for found in splits)} held-out answers)")
-        for method, loss in mean.items():
-            print(f"  {method:14}{loss:8.4f}   {loss / mean['personal'] - 1:+7.1%} to personal")
+        for method in splits[0]:
+            loss = np.array([found[method].mean() for found in splits])
+            more = loss / [found["personal"].mean() for found in splits] - 1
+            print(f"  {method:14}{loss.mean():8.4f}   {more.mean():+7.2%} ± {standard_error(more):.2%} to personal")
 
 
 if __name__ == "__main__":

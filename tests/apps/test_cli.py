@@ -46,10 +46,10 @@ def test_fit_prints_a_summary_and_writes_model_numbers_and_pictures(folder):
     assert "of an estimate comes from others" in text
     assert sorted(p.name for p in (folder / "kin").iterdir()) == [
         "coverage.png",
-        "eigenvalues.png",
         "estimates.png",
         "groups.csv",
         "model.safetensors",
+        "questions.png",
         "summary.json",
         "users.csv",
         "users.png",
@@ -194,6 +194,18 @@ def test_demo_tells_its_story_with_pictures(tmp_path):
     ):
         assert part in done.stdout
     assert len(list((tmp_path / "shown").glob("*.png"))) == 6
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [(("demo",), "votes.csv"), (("fit", "{votes}"), "items.csv")]
+)
+def test_what_a_command_did_not_write_it_does_not_replace(folder, tmp_path, command, name):
+    (tmp_path / name).write_text("mine")
+    words = (word.format(votes=folder / "votes.csv") for word in command)
+    done = prefkin_says(*words, "--out", str(tmp_path), cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"there is a {name} that this command did not write" in done.stderr
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,10 @@ def test_one_user_or_each_group(folder):
     said = exported(folder, "kin", "--to", "reward-head", "--out", "three", "--groups")
     assert "3 heads of 3 features" in said.stdout
     theirs = load_file(folder / "three/head.safetensors")["score.weight"]
+    exported(folder, "kin", "--to", "reward-head", "--out", "second", "--group", "1")
+    second = load_file(folder / "second/head.safetensors")["score.weight"]
+    np.testing.assert_array_equal(second[0], next(g.centre for g in model.groups_ if g.label == 1).astype(np.float32))
+    assert json.loads((folder / "second/config.json").read_text())["id2label"] == {"0": "group 1"}
     apart = np.linalg.norm(theirs[:, None] - model.theta_, axis=2)
     assert sorted(np.bincount(apart.argmin(axis=0))) == [3, 3, 3]
     assert apart.min(axis=0).max() < 0.2 * np.linalg.norm(theirs, axis=1).min()
@@ -162,7 +166,7 @@ def test_a_second_export_leaves_nothing_of_the_first(folder):
     ("options", "reason"),
     [
         (("--to", "onnx"), "--to must be one of reward-head, trl, labelstudio, argilla"),
-        (("--to", "reward-head", "--user", "user 1", "--groups"), "two different things"),
+        (("--to", "reward-head", "--user", "user 1", "--groups"), "are different things"),
         (("--to", "reward-head", "--user", "nobody"), "is not among the 9 fitted users"),
         (("--to", "reward-head", "--encoder", "nowhere"), "no config.json there"),
         (("--to", "reward-head", "--encoder", "unit"), "no causal language model"),

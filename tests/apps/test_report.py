@@ -69,6 +69,44 @@ def test_the_page_says_who_they_are_and_needs_nothing_else(folder):
     assert (folder / "again.html").read_text() == page
 
 
+@pytest.mark.parametrize("form", ["chosen and rejected", "left and right", "chats"])
+def test_groups_are_shown_by_texts_that_they_chose(tmp_path, form):
+    """Some want long texts, others short ones; each of them chose one of these and rejected the other."""
+    rng = np.random.default_rng(3)
+    phi = rng.standard_normal((30, 3))
+    texts = [f"text {k}, {'long' if long > 0 else 'short'} <i>" for k, long in enumerate(phi[:, 0])]
+    one, other = rng.integers(30, size=(2, 1200))
+    one, other = one[one != other], other[one != other]
+    users = rng.integers(12, size=len(one))
+    margin = np.where(users % 2, 8.0, -8.0) * (phi[one] - phi[other])[:, 0]
+    y = (rng.random(len(one)) < 1 / (1 + np.exp(-margin))).astype(int)
+    won, lost = np.where(y, one, other), np.where(y, other, one)
+    shown = {"user": [f"user {u}" for u in users]}
+    if form == "left and right":
+        shown |= {"left": [texts[k] for k in one], "right": [texts[k] for k in other], "y": y}
+        shown |= {"first": phi[one].tolist(), "second": phi[other].tolist()}
+    else:
+        said = (lambda text: [{"role": "assistant", "content": text}]) if form == "chats" else str
+        shown |= {"chosen": [said(texts[k]) for k in won], "rejected": [said(texts[k]) for k in lost]}
+        shown |= {"chosen_embedding": phi[won].tolist(), "rejected_embedding": phi[lost].tolist()}
+    pl.DataFrame(shown).write_parquet(tmp_path / "votes.parquet")
+    assert prefkin_says("fit", "votes.parquet", "--out", "kin", "--no-pictures", cwd=tmp_path).returncode == 0
+    done = prefkin_says("report", "kin", "--out", "page.html", "--votes", "votes.parquet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    cards = (tmp_path / "page.html").read_text().split('<div class="card"')[1:]
+    assert len(cards) == 2
+    logged = {(f"user {u}", texts[w], texts[k]) for u, w, k in zip(users, won, lost, strict=True)}
+    for card in cards:
+        assert "Chosen, and over what:" in card
+        assert "feature 0" not in card
+        wants = "long" if "user 1<" in card or "user 1," in card else "short"
+        quoted = [text.replace("&lt;", "<").replace("&gt;", ">") for text in re.findall("“(.*?)”", card)]
+        for chosen, rejected in zip(quoted[::2], quoted[1::2], strict=True):
+            assert wants in chosen
+            assert wants not in rejected
+            assert any(f"user {u}" in card and (f"user {u}", chosen, rejected) in logged for u in range(12))
+
+
 def test_methods_are_compared_when_asked(folder):
     done = prefkin_says("report", "kin", "--out", "compared.html", "--compare", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -77,7 +115,15 @@ def test_methods_are_compared_when_asked(folder):
 
 def test_what_cannot_be_reported_is_one_line(folder):
     np.savez(folder / "wide.npz", features=np.ones((1, 2, 5)))
-    for words in (("--out", "x.txt"), ("--out", "x.html", "--candidates", "wide.npz")):
+    pl.DataFrame(
+        {"user": ["p"], "chosen": ["a"], "rejected": ["b"], "chosen_embedding": [[1.0]], "rejected_embedding": [[0.0]]}
+    ).write_parquet(folder / "narrow.parquet")
+    for words in (
+        ("--out", "x.txt"),
+        ("--out", "x.html", "--candidates", "wide.npz"),
+        ("--out", "x.html", "--votes", "narrow.parquet"),
+        ("--out", "x.html", "--votes", "v.csv", "--map", "y=y"),
+    ):
         done = prefkin_says("report", "kin", *words, cwd=folder)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert not (folder / "x.html").exists()

@@ -17,9 +17,9 @@ from prefkin.evaluate.plots import (
     as_png,
     can_draw,
     plot_coverage,
-    plot_eigenvalues,
     plot_estimates,
     plot_held_out,
+    plot_questions,
     plot_reliability,
     plot_users,
 )
@@ -138,12 +138,13 @@ def test_coverage_shows_the_doubt_of_each_direction(kin):
     assert inside(ax)
 
 
-@pytest.mark.parametrize(("after", "scale"), [([1.5, 2.5], "linear"), ([1.5, 900.0], "log")])
-def test_eigenvalues_are_two_lines_from_the_weakest(after, scale):
-    ax = plot_eigenvalues([1.0, 2.0], after)
-    assert [line.get_ydata().tolist() for line in ax.lines] == [[1.0, 2.0], after]
-    assert (ax.get_yscale(), legend(ax)) == (scale, ["before the questions", "after"])
-    assert ax.get_title("left") == "weakest direction: 1 → 1.5"
+def test_questions_show_how_far_each_weight_may_be_off():
+    ax = plot_questions(np.diag([1.0, 4.0]), np.diag([4.0, 16.0]), "taught", ["salt", "fat"])
+    assert points(ax, "before the questions")[:, 0].tolist() == [1.0, 0.5]
+    assert points(ax, "after")[:, 0].tolist() == [0.5, 0.25]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["salt", "fat"]
+    assert (ax.get_title("left"), ax.get_xlim()[0]) == ("taught", 0)
+    assert inside(ax)
 
 
 def test_held_out_losses_are_bars_and_the_best_stands_out():
@@ -177,5 +178,5 @@ def test_reliability_draws_promised_against_observed_with_counts(rng):
 def test_without_matplotlib_one_line_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InvalidParameter, match=r"pictures need matplotlib; pip install 'prefkin\[plots\]'"):
-        plot_eigenvalues([1.0], [2.0])
+        plot_questions(np.eye(1), np.eye(1), "taught")
     assert can_draw()

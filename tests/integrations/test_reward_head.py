@@ -59,6 +59,31 @@ def test_transformers_loads_a_head_onto_its_encoder(fitted, texts, options, n):
         assert found.shape[1] == len(scorer.config.id2label) < 6
 
 
+@pytest.mark.parametrize("options", [("--user", "ann 2"), ("--group", "1")])
+def test_one_head_is_a_reward_model_for_trl(fitted, texts, options, tmp_path):
+    """A trainer that is given its folder asks for one label, and starts from our rewards."""
+    from datasets import load_dataset
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from trl import RewardConfig, RewardTrainer
+
+    work, features = fitted
+    exported(work, "--out", "one", *options)
+    model = prefkin.load(work / "kin")
+    theta = model.theta_[2] if "--user" in options else next(g.centre for g in model.groups_ if g.label == 1)
+    scorer = AutoModelForSequenceClassification.from_pretrained(work / "one", num_labels=1)
+    found = rewards(scorer.eval(), AutoTokenizer.from_pretrained(work / "one"), texts)
+    same(found[:, 0], features @ theta)
+    rows = load_dataset("parquet", data_files=str(work / "votes.parquet"), split="train", cache_dir=tmp_path)
+    settings = RewardConfig(
+        output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=4, learning_rate=1e-3, bf16=False,
+        report_to="none", save_strategy="no", use_cpu=True,
+    )  # fmt: skip
+    trainer = RewardTrainer(model=str(work / "one"), args=settings, train_dataset=rows.select(range(8)))
+    np.testing.assert_allclose(trainer.model.score.weight.detach().numpy()[0], theta, rtol=1e-5)
+    assert np.isfinite(trainer.train().training_loss)
+    assert (trainer.model.score.weight.detach().numpy()[0] != theta.astype(np.float32)).any()
+
+
 def test_a_head_goes_onto_an_encoder_that_was_moved(fitted, texts, language_model, tmp_path):
     """The two lines of docs/export.md for a head without its encoder beside it."""
     from safetensors.torch import load_model

@@ -18,6 +18,7 @@ exports      what annotation tools export, as rows
 formats      files, folders and frames as columns: Parquet, CSV, JSON, NPZ
 columns      a table's columns under our names, whatever their own are
 tables       comparisons and candidates out of tables
+votes        comparisons with the texts they are about
 shards       comparisons larger than memory, a shard of users at a time
 buckets      rows of a user brought together, from Parquet files in any order
 folds        which rows are held out, and which users are asked

@@ -87,12 +87,30 @@ def _json(path: Path) -> dict[str, Any]:
 def _loading(name: str) -> Iterator[None]:
     """Libraries fail to load a model in many ways."""
     try:
-        yield
+        with _without_bars():
+            yield
     except ImportError as error:
         raise InvalidParameter(NEEDS.format(error.name or "sentence-transformers")) from None
     except Exception as error:
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise InvalidParameter(f"--encoder {name}: the model cannot be loaded: {reason:.160}") from None
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Without the progress bars that transformers draws by itself: the terminal is ours."""
+    try:
+        from transformers.utils import logging
+    except ImportError:
+        yield
+        return
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _sentence_transformer(name: str, batch_size: int) -> Encoder:

@@ -38,6 +38,7 @@ __all__ = [
     "Texts",
     "Unanswered",
     "item_table",
+    "plain_text",
     "read_candidates",
     "read_comparisons",
     "read_pairs",
@@ -452,7 +453,7 @@ def _prompts(table: Table) -> LabelArray | None:
     """What was asked about, as text."""
     if not table.has("prompt"):
         return None
-    return np.array([_text(value) for value in table.labels("prompt")], dtype=object)
+    return np.array([plain_text(value) for value in table.labels("prompt")], dtype=object)
 
 
 def _texts(table: Table, side: str, embed: Embed | None) -> Any:
@@ -482,13 +483,17 @@ def _texts(table: Table, side: str, embed: Embed | None) -> Any:
 
 def _whole_texts(table: Table, side: str) -> list[str | None]:
     """Texts with their prompts before them."""
-    answers = [_text(value) for value in table.labels(side)]
-    prompts = [_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)
+    answers = [plain_text(value) for value in table.labels(side)]
+    prompts = [plain_text(value) for value in table.labels("prompt")] if table.has("prompt") else [""] * len(answers)
     return [None if a is None else f"{p}\n\n{a}" if p else a for p, a in zip(prompts, answers, strict=True)]
 
 
-def _text(value: Any) -> str | None:
-    """A text, or the contents of a chat's messages one after the other."""
+def plain_text(value: Any) -> str | None:
+    """A text, or the contents of a chat's messages one after the other.
+
+    >>> plain_text([{"role": "user", "content": "Tea?"}, {"role": "assistant", "content": "Yes."}])
+    'Tea?\\nYes.'
+    """
     if is_missing(value):
         return None
     if isinstance(value, str):

@@ -22,9 +22,9 @@ __all__ = [
     "as_png",
     "can_draw",
     "plot_coverage",
-    "plot_eigenvalues",
     "plot_estimates",
     "plot_held_out",
+    "plot_questions",
     "plot_reliability",
     "plot_users",
 ]
@@ -56,7 +56,7 @@ def _axes(ax: Any, size: tuple[float, float]) -> Any:
 def as_png(ax: Any) -> bytes:
     """The picture an axes belongs to, as the bytes of a PNG file.
 
-    >>> as_png(plot_eigenvalues([1.0, 2.0], [1.5, 2.0]))[:4]
+    >>> as_png(plot_questions(np.eye(2), 2.0 * np.eye(2), "what two answers teach"))[:4]
     b'\\x89PNG'
     """
     buffer = io.BytesIO()
@@ -208,18 +208,22 @@ def plot_reliability(results: Mapping[str, Reliability] | Reliability, ax: Any =
     return ax
 
 
-def plot_eigenvalues(before: Sequence[float] | FloatArray, after: Sequence[float] | FloatArray, ax: Any = None) -> Any:
-    """How well each direction is covered, before and after the questions, weakest first."""
-    ax = _axes(ax, (7.0, 4.0))
-    position = np.arange(1, len(before) + 1)
-    ax.fill_between(position, before, after, color=POOLED, alpha=0.2, step=None)
-    ax.plot(position, before, color=OWN, marker="o", markersize=4, label="before the questions")
-    ax.plot(position, after, color=POOLED, marker="o", markersize=4, label="after")
-    ax.set(xlabel="direction, from the weakest", ylabel="information (eigenvalue)")
-    ax.set_title(f"weakest direction: {before[0]:.3g} → {after[0]:.3g}", loc="left")
-    if max(after) > 100 * max(min(before), 1e-12):
-        ax.set_yscale("log")
-    ax.legend(frameon=False)
+def plot_questions(
+    before: FloatArray, after: FloatArray, title: str, feature_names: Sequence[str] | None = None, ax: Any = None
+) -> Any:
+    """What questions teach: doubt about each feature's weight, by the information (d, d) before and after them."""
+    doubt = [np.sqrt(np.maximum(np.diag(np.linalg.inv(M)), 0.0)) for M in (before, after)]
+    shown = np.sort(np.argsort(doubt[1] - doubt[0], kind="stable")[:MOST_FEATURES])
+    ax = _axes(ax, (7.0, 1.5 + 0.28 * len(shown)))
+    height = np.arange(len(shown))[::-1]
+    ax.hlines(height, doubt[1][shown], doubt[0][shown], color=MUTED, linewidth=1.5)
+    for values, colour, label in zip(doubt, (OWN, POOLED), ("before the questions", "after"), strict=True):
+        ax.scatter(values[shown], height, color=colour, label=label, zorder=2)
+    ax.set_yticks(height, [feature_name(feature_names, int(i)) for i in shown])
+    ax.set(xlabel="how far a weight may be off (standard deviation)", xlim=(0.0, 1.05 * float(doubt[0][shown].max())))
+    rest = f" ({len(shown)} of {len(before)} features, where most is learnt)" if len(shown) < len(before) else ""
+    ax.set_title(title + rest, loc="left")
+    ax.legend(frameon=False, fontsize=8)
     return ax
 
 

@@ -29,9 +29,9 @@ from prefkin.evaluate.metrics import (
 from prefkin.evaluate.plots import (
     as_png,
     plot_coverage,
-    plot_eigenvalues,
     plot_estimates,
     plot_held_out,
+    plot_questions,
     plot_reliability,
     plot_users,
 )
@@ -39,6 +39,11 @@ from prefkin.models.baselines import per_user, pooled
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.prefkin.estimator import PrefKin
 
+SIGN = "held_out.png"
+WRITTEN = (
+    *("votes.csv", "stories.csv", "users.png", SIGN),
+    *("estimates.png", "coverage.png", "reliability.png", "questions.png"),
+)
 READER = "Ada"
 QUESTIONS = 20
 
@@ -51,7 +56,7 @@ def demo(
 
     Example: prefkin demo --out demo
     """
-    check_folder(out_dir)
+    check_folder(out_dir, WRITTEN, SIGN)
     people, stories = demo_population(np.random.default_rng(seed))
     _title("1. Many people, few answers each")
     out.print(
@@ -73,16 +78,18 @@ def demo(
     _what_theory_says(people)
     _recommendation(kin, stories)
     session = _next_questions(kin, people, stories, seed)
-    contents = {
-        "votes.csv": _votes(people),
-        "stories.csv": _stories(stories),
-        "users.png": as_png(plot_users(kin)),
-        "held_out.png": as_png(plot_held_out(results)),
-        "estimates.png": as_png(plot_estimates(kin, READER)),
-        "coverage.png": as_png(plot_coverage(kin, READER)),
-        "reliability.png": as_png(plot_reliability(promises)),
-        "eigenvalues.png": as_png(plot_eigenvalues(*session.eigenvalues)),
-    }
+    taught = f"what {QUESTIONS} answers taught about {READER}"
+    made = (
+        _votes(people),
+        _stories(stories),
+        as_png(plot_users(kin)),
+        as_png(plot_held_out(results)),
+        as_png(plot_estimates(kin, READER)),
+        as_png(plot_coverage(kin, READER)),
+        as_png(plot_reliability(promises)),
+        as_png(plot_questions(*session.listener.information, taught, DEMO_FEATURES)),
+    )
+    contents = dict(zip(WRITTEN, made, strict=True))
     write_folder(out_dir, contents)
     out.print(f"\nPictures and data are in {out_dir}: {', '.join(contents)}")
     out.print(f"Try: prefkin fit {out_dir}/votes.csv --out kin; then your own data (docs/data-formats.md)")

@@ -24,10 +24,11 @@ from prefkin.apps.cli.console import (
 from prefkin.apps.export.encoder import Encoder, encoder_of, recognised
 from prefkin.apps.export.questions import FORMS as QUESTIONS
 from prefkin.apps.export.questions import next_questions, planned_questions
-from prefkin.apps.export.reward_head import WRITTEN, reward_head
-from prefkin.apps.export.trl import preference_set, read_votes, together_with
+from prefkin.apps.export.reward_head import HEAD, WRITTEN, reward_head
+from prefkin.apps.export.trl import preference_set, together_with
 from prefkin.apps.export.whose import Preferences, everybody, groups_of, one_user
 from prefkin.data.formats import as_file
+from prefkin.data.votes import read_votes
 from prefkin.errors import InvalidParameter
 from prefkin.models.files import load
 from prefkin.models.reports import counted
@@ -42,6 +43,7 @@ def export(
     out_path: Path = typer.Option(..., "--out", help="Folder to write; labelstudio, argilla: a .json file."),
     user: str | None = typer.Option(None, help="For this user."),
     groups: bool = typer.Option(False, "--groups", help="For each group; trl without --user: always."),
+    group: int | None = typer.Option(None, min=0, help="reward-head: for this group alone, as trainers expect it."),
     encoder: Path | None = typer.Option(None, help="reward-head: the encoder's folder, if the model does not know it."),
     votes: Path | None = typer.Option(None, help="trl: the rows with their texts, as they were fitted."),
     mapping: list[str] = typer.Option([], "--map", help="trl: other column names: OURS=THEIRS, repeatable."),
@@ -63,10 +65,11 @@ def export(
     """
     if to not in FORMS:
         raise InvalidParameter(f"--to must be one of {', '.join(FORMS)}; got {to!r}")
-    if user is not None and groups:
-        raise InvalidParameter("--user and --groups are two different things; give one of them")
+    if (user is not None) + groups + (group is not None) > 1:
+        raise InvalidParameter("--user, --group and --groups are different things; give one of them")
     asking = " or ".join(QUESTIONS)
     for option, given, form in (
+        ("--group", group, "reward-head"),
         ("--encoder", encoder, "reward-head"),
         ("--votes", votes, "trl"),
         ("--surer-than", surer_than, "trl"),
@@ -82,10 +85,13 @@ def export(
             raise InvalidParameter("questions are for people, not for groups; leave out --groups")
         _questions(load(folder), to, out_path, user, candidates, each, plan)
         return
-    check_folder(out_path)
+    check_folder(out_path, *((WRITTEN, HEAD) if to == "reward-head" else ()))
     model = load(folder)
     if to == "reward-head":
-        _reward_head(model, folder, out_path, user, groups, encoder)
+        encoded_by = _encoder(model, folder, encoder)
+        with working():
+            preferences = _preferences(model, user, groups, group)
+        _reward_head(preferences, encoded_by, out_path)
         return
     if votes is None:
         raise InvalidParameter(
@@ -94,22 +100,22 @@ def export(
     _trl(model, out_path, user, votes, column_map(mapping), least, surer_than)
 
 
-def _reward_head(
-    model: Any, folder: Path, path: Path, user: str | None, groups: bool, encoder_folder: Path | None
-) -> None:
-    encoder = _encoder(model, folder, encoder_folder)
-    with working():
-        preferences = _preferences(model, user, groups)
+def _reward_head(preferences: Preferences, encoder: Encoder | None, path: Path) -> None:
     write_folder(path, reward_head(preferences, encoder), WRITTEN)
-    out.print(f"{counted(len(preferences.names), 'head')} of {model.n_features_in_} features written to {path}")
+    out.print(f"{counted(len(preferences.names), 'head')} of {preferences.theta.shape[1]} features written to {path}")
     if encoder is None:
         err.print("note: what made the features is not known, so there is only the head; --encoder FOLDER says it")
 
 
-def _preferences(model: Any, user: str | None, groups: bool) -> Preferences:
+def _preferences(model: Any, user: str | None, groups: bool, group: int | None) -> Preferences:
     if user is not None:
         return one_user(model, find_user(model.users_.tolist(), user))
-    return groups_of(model).preferences(model) if groups else everybody(model)
+    if group is None:
+        return groups_of(model).preferences(model) if groups else everybody(model)
+    found = groups_of(model)
+    if f"group {group}" not in found.names:
+        raise InvalidParameter(f"--group {group}: there is no such group; there are {', '.join(found.names)}")
+    return found.only(f"group {group}").preferences(model)
 
 
 def _encoder(model: Any, folder: Path, given: Path | None) -> Encoder | None:

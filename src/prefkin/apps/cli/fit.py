@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import typer
-from scipy.linalg import eigvalsh
 
 from prefkin.apps.cli.console import about, check_folder, comparisons_from, err, out, table, working, write_folder
 from prefkin.apps.cli.findings import next_steps, tables
@@ -24,8 +23,8 @@ from prefkin.evaluate.plots import (
     as_png,
     can_draw,
     plot_coverage,
-    plot_eigenvalues,
     plot_estimates,
+    plot_questions,
     plot_reliability,
     plot_users,
 )
@@ -38,15 +37,16 @@ from prefkin.models.reports import Summary
 
 ITEMS_FILE = "items.csv"
 """Items with the factors that were learnt for them; what `rank` and questions take as candidates."""
+SUMMARY_FILE = "summary.json"
 WRITTEN = (
     MODEL_FILE,
     CROWD_FILE,
-    "summary.json",
+    SUMMARY_FILE,
     ENCODER_FILE,
     ITEMS_FILE,
     "users.csv",
     "groups.csv",
-    *(f"{name}.png" for name in ("users", "estimates", "coverage", "eigenvalues", "reliability")),
+    *(f"{name}.png" for name in ("users", "estimates", "coverage", "questions", "reliability")),
 )
 """Everything that a fit may write; of a former fit nothing stays."""
 BEST = "best"
@@ -97,7 +97,7 @@ def fit(
 
     Example: prefkin fit votes.csv --out kin --compare
     """
-    check_folder(out_dir)
+    check_folder(out_dir, WRITTEN, SUMMARY_FILE)
     if method not in (*METHODS, BEST):
         raise InvalidParameter(f"--method must be one of {', '.join(METHODS)} or {BEST}; got {method!r}")
     if method != "PrefKin" and (gamma is not None or metric != "auto"):
@@ -143,7 +143,7 @@ def fit(
         found = model.summary()
         contents = _kept(model, name, found, data, None, pictures) | beside
         write_folder(out_dir, contents, WRITTEN)  # before a word is said: output may fail
-    print_summary(model, found, json.loads(contents["summary.json"]))
+    print_summary(model, found, json.loads(contents[SUMMARY_FILE]))
     result = None
     if compared:
         with working(), about(file):
@@ -172,7 +172,7 @@ def _kept(
 ) -> dict[str, bytes]:
     """Everything that is written about a fit."""
     facts = summary(model, method, found) | ({} if result is None else comparison(result))
-    contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()}
+    contents = {MODEL_FILE: _model_bytes(model), SUMMARY_FILE: json.dumps(facts, indent=2).encode()}
     return contents | tables(model) | (_pictures(model, data, result) if pictures else {})
 
 
@@ -288,16 +288,14 @@ def _pictures(model: PreferenceModel, data: Comparisons, result: Comparison | No
     u = int(np.argmax(moved)) if moved.any() else int(np.argmax(model.radius_))
     user = model.users_.tolist()[u]
     session = model.session(user, logged_pairs(data), rule="coverage")
-    after = session.information
-    for question in session.plan(QUESTIONS_SHOWN):
-        z = session.difference(question)
-        after += np.outer(z, z)
-    before, _ = session.eigenvalues
+    before, asked = session.information, session.plan(QUESTIONS_SHOWN)
+    Z = np.array([session.difference(question) for question in asked]).reshape(-1, model.n_features_in_)
+    taught = f"what {len(asked)} more answers would teach about {user}"
     drawn = {
         "users.png": as_png(plot_users(model)),
         "estimates.png": as_png(plot_estimates(model, user)),
         "coverage.png": as_png(plot_coverage(model, user)),
-        "eigenvalues.png": as_png(plot_eigenvalues(before, eigvalsh(after))),
+        "questions.png": as_png(plot_questions(before, before + Z.T @ Z, taught, model.feature_names_)),
     }
     if result is not None:
         drawn["reliability.png"] = as_png(plot_reliability({"PrefKin": result.reliability()}))

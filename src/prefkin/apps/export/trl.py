@@ -2,60 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.checks import is_missing
-from prefkin.data.comparisons import Comparisons
-from prefkin.data.formats import label_column, read_columns
-from prefkin.data.tables import read_comparisons
-from prefkin.errors import InvalidTable
+from prefkin.data.votes import Votes
 
-__all__ = ["Votes", "preference_set", "read_votes", "together_with"]
-
-TEXTS = ("prompt", "chosen", "rejected")
-
-
-@dataclass(frozen=True, eq=False)
-class Votes:
-    """Rows of texts: who preferred `chosen` to `rejected`, and by how much their features differ."""
-
-    texts: dict[str, list[Any]]  # chosen, rejected and maybe prompt: texts, or lists of messages
-    data: Comparisons
-
-    @property
-    def differences(self) -> FloatArray:
-        """Features of chosen minus those of rejected."""
-        return self.data.Z * (2.0 * self.data.y - 1.0)[:, None]
-
-    def pair(self, row: int) -> str:
-        """Which pair a row is about, whichever won."""
-        sides = sorted(json.dumps(self.texts[side][row], sort_keys=True, default=str) for side in TEXTS[1:])
-        prompt = self.texts["prompt"][row] if "prompt" in self.texts else None
-        return json.dumps([prompt, *sides], sort_keys=True, default=str)
-
-
-def read_votes(path: Path, columns: Mapping[str, str]) -> Votes:
-    """The texts of a file of preference rows, and their features as `prefkin fit` reads them."""
-    data, names = read_comparisons(path, columns), {name: columns.get(name, name) for name in TEXTS}
-    table = read_columns(path, list(names.values()))
-    texts = {name: label_column(table[theirs]).tolist() for name, theirs in names.items() if theirs in table}
-    for name in TEXTS[1:]:
-        if name not in texts:
-            raise InvalidTable(f"{path}: lacks column {name}, the text itself; give the rows with their texts")
-    for name, values in texts.items():
-        for row, value in enumerate(values):
-            if is_missing(value):
-                raise InvalidTable(
-                    f"{path}: {name} is missing in row {row} (counted from 0); fill it in or drop the row"
-                )
-    return Votes(texts, data)
+__all__ = ["preference_set", "together_with"]
 
 
 def together_with(model: Any, user: Any) -> FloatArray:

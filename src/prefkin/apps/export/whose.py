@@ -42,6 +42,11 @@ class Groups:
         told = self.share[:, group] * model.n_comparisons_
         return np.argsort(-told, kind="stable")[: min(SPEAKERS, int((self.share[:, group] > 0.5).sum()))]
 
+    def only(self, name: str) -> Groups:
+        """One of them."""
+        k = self.names.index(name)
+        return Groups((name,), self.share[:, [k]], self.theta[[k]])
+
     def preferences(self, model: Any) -> Preferences:
         """One for each group."""
         speakers = [self.surest(model, group) for group in range(len(self.names))]

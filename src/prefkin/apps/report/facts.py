@@ -11,6 +11,8 @@ import numpy as np
 from prefkin import __version__
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
+from prefkin.data.tables import plain_text
+from prefkin.data.votes import Votes
 from prefkin.evaluate.audit import Finding, audit
 from prefkin.models.base import PreferenceModel
 from prefkin.models.likeness import liked_features
@@ -24,6 +26,8 @@ NAMED = 12  # members of a group
 TEXTS = 2  # texts shown on either side
 QUESTIONS = 10
 LEAST_SURE = 8
+
+Words = tuple[tuple[str, ...], tuple[str, ...]]  # features liked, and disliked
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +50,7 @@ class Group:
     size: int
     likes: tuple[str, ...]
     dislikes: tuple[str, ...]
+    chose: tuple[tuple[str, str], ...]  # what was chosen over what, in answers of theirs
     best: tuple[str, ...]  # candidates
     worst: tuple[str, ...]
 
@@ -70,8 +75,12 @@ def report_of(
     candidates: Candidates | None = None,
     texts: Sequence[str] | None = None,
     methods: Sequence[dict[str, Any]] = (),
+    votes: Votes | None = None,
 ) -> Report:
-    """The facts; `texts` are one for each row of the candidates, `methods` as in summary.json of a fit."""
+    """The facts; `texts` are one for each row of the candidates, `methods` as in summary.json of a fit.
+
+    `votes` are answers with the texts they were about.
+    """
     names, labels = _feature_names(model), [str(user) for user in model.users_.tolist()]
     dots, axes = _map(model, labels, names)
     order = np.argsort(-np.nan_to_num(model.radius_, posinf=1e300), kind="stable")[:LEAST_SURE]
@@ -79,7 +88,7 @@ def report_of(
         tuple(str(model.summary()).splitlines()),
         dots,
         axes,
-        tuple(_groups(model, labels, names, candidates, texts)),
+        tuple(_groups(model, labels, names, candidates, texts, votes)),
         tuple((labels[u], float(model.n_comparisons_[u]), float(model.radius_[u])) for u in order),
         tuple(methods),
         tuple(audit(model.comparisons())),
@@ -132,19 +141,61 @@ def _groups(
     names: tuple[str, ...],
     candidates: Candidates | None,
     texts: Sequence[str] | None,
+    votes: Votes | None,
 ) -> list[Group]:
     common = model.theta_.mean(axis=0)
+    logged = None if votes is None else _Logged(votes)
+    in_words = model.feature_names_ is not None or (votes is None and texts is None)  # numbers say less than texts
+
+    def described(title: str, members: Sequence[str], theta: FloatArray, words: Words) -> Group:
+        best, worst = _texts(theta, candidates, texts)
+        chose = () if logged is None else logged.typical(theta, members)
+        likes, dislikes = words if in_words else ((), ())
+        return Group(title, tuple(members[:NAMED]), len(members), likes, dislikes, chose, best, worst)
+
     if not model.groups_:
         size = np.sqrt(np.mean(model.comparisons().Z ** 2, axis=0))
-        likes, dislikes = liked_features(common * size, names)
-        best, worst = _texts(common, candidates, texts)
-        return [Group("Everybody, on average", tuple(labels[:NAMED]), len(labels), likes, dislikes, best, worst)]
-    found = []
-    for group in model.groups_[:MOST_GROUPS]:
-        best, worst = _texts(group.centre - common, candidates, texts)
-        members = tuple(str(user) for user in group.members[:NAMED].tolist())
-        found.append(Group(f"Group {group.label}", members, len(group), group.likes, group.dislikes, best, worst))
-    return found
+        return [described("Everybody, on average", labels, common, liked_features(common * size, names))]
+    return [
+        described(
+            f"Group {group.label}",
+            [str(user) for user in group.members.tolist()],
+            group.centre - common,
+            (group.likes, group.dislikes),
+        )
+        for group in model.groups_[:MOST_GROUPS]
+    ]
+
+
+class _Logged:
+    """Answers that were given, by the pair of texts that they are about."""
+
+    def __init__(self, votes: Votes) -> None:
+        self.votes, self.differences = votes, votes.differences
+        self.users = np.array([str(user) for user in votes.data.users.tolist()], dtype=object)
+        place: dict[str, int] = {}
+        self.pair = np.array([place.setdefault(votes.pair(row), len(place)) for row in range(len(votes.data))])
+
+    def typical(self, theta: FloatArray, people: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """What these people chose over what: pairs that tell most of `theta`, and on which they agree, each text once.
+
+        The mean over the answers to a pair, drawn to 0 where there are few, of how strongly an answer speaks for it.
+        """
+        rows = np.flatnonzero(np.isin(self.users, np.array(people, dtype=object)))
+        speaks = self.differences[rows] @ theta
+        n_pairs = int(self.pair.max()) + 1
+        asked = np.bincount(self.pair[rows], minlength=n_pairs)
+        worth = np.bincount(self.pair[rows], weights=speaks, minlength=n_pairs) / (asked + 1.0)
+        found, seen = list[tuple[str, str]](), set[str]()
+        for at in np.argsort(-worth[self.pair[rows]], kind="stable").tolist():
+            chosen, rejected = (plain_text(self.votes.texts[side][rows[at]]) or "" for side in ("chosen", "rejected"))
+            if speaks[at] <= 0 or worth[self.pair[rows[at]]] <= 0 or {chosen, rejected} & seen:
+                continue
+            seen |= {chosen, rejected}
+            found.append((chosen, rejected))
+            if len(found) == TEXTS:
+                break
+        return tuple(found)
 
 
 def _texts(

@@ -120,9 +120,17 @@ def _card(group: Group, k: int) -> str:
     for kind, words in (("yes", group.likes), ("no", group.dislikes)):
         if words:
             lines.append(f'<p class="{kind}">{escape(", ".join(words))}</p>')
-    for kind, texts in (("yes", group.best), ("no", group.worst)):
-        lines += [f'<p class="{kind}">“{escape(_short(text))}”</p>' for text in texts]
+    if group.chose:
+        lines.append('<p class="soft">Chosen, and over what:</p>')
+        lines += [_quoted(kind, text) for pair in group.chose for kind, text in zip(("yes", "no"), pair, strict=True)]
+    if group.best:
+        lines.append('<p class="soft">Would take, and leave, more than others:</p>')
+        lines += [_quoted(kind, text) for kind, texts in (("yes", group.best), ("no", group.worst)) for text in texts]
     return f'<div class="card" style="--tone: var(--c{k % 8})">{"".join(lines)}</div>'
+
+
+def _quoted(kind: str, text: str) -> str:
+    return f'<p class="{kind}">“{escape(_short(text))}”</p>'
 
 
 def _short(text: str) -> str:
