@@ -196,9 +196,7 @@ def test_demo_tells_its_story_with_pictures(tmp_path):
     assert len(list((tmp_path / "shown").glob("*.png"))) == 6
 
 
-@pytest.mark.parametrize(
-    ("command", "name"), [(("demo",), "votes.csv"), (("fit", "{votes}"), "items.csv")]
-)
+@pytest.mark.parametrize(("command", "name"), [(("demo",), "votes.csv"), (("fit", "{votes}"), "items.csv")])
 def test_what_a_command_did_not_write_it_does_not_replace(folder, tmp_path, command, name):
     (tmp_path / name).write_text("mine")
     words = (word.format(votes=folder / "votes.csv") for word in command)
