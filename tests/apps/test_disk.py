@@ -92,7 +92,8 @@ def test_a_full_disk_is_one_line_and_leaves_the_former_fit(votes, tmp_path):
         assert done.stderr.splitlines()[-1] == "prefkin: kin: No space left on device"
         assert sorted(tmp_path.rglob("*")) == before
         (tmp_path / "kin").mkdir(exist_ok=True)
-        (tmp_path / "kin" / "model.safetensors").write_bytes(b"former")
+        for name in ("model.safetensors", "summary.json"):
+            (tmp_path / "kin" / name).write_bytes(b"former")
     assert (tmp_path / "kin" / "model.safetensors").read_bytes() == b"former"
 
 
@@ -109,7 +110,7 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(votes, 
 
 def test_pictures_of_a_former_fit_do_not_stay_beside_a_new_one(votes, tmp_path):
     (tmp_path / "kin").mkdir()
-    for name in ("model.safetensors", "reliability.png"):
+    for name in ("model.safetensors", "summary.json", "reliability.png"):
         (tmp_path / "kin" / name).write_bytes(b"former")
     assert prefkin_says("fit", votes, *FIT, cwd=tmp_path).returncode == 0
     now = ["groups.csv", "model.safetensors", "summary.json", "users.csv"]

@@ -14,7 +14,7 @@ candidates   `Candidates`: the actions available in each context
 digest       which data it was
 storage      files written as a whole or not at all; labels as JSON
 json_lines   JSON lines, quickly, and as they are
-exports      what annotation tools export, as rows
+exports      what annotation tools take in, and export
 formats      files, folders and frames as columns: Parquet, CSV, JSON, NPZ
 columns      a table's columns under our names, whatever their own are
 tables       comparisons and candidates out of tables

@@ -1,20 +1,102 @@
-"""What Label Studio and Argilla export, as rows of a table: who, which two, and which one.
+"""Tasks of Label Studio and records of Argilla: written from pairs that are shown, and read as rows of a table.
 
-A task or record becomes one row for each answer to it: what was shown, `user`, and `label`, left or right. What else
-stands beside the texts (a context, features of both sides) stays, under its name.
+What is read: a task or record becomes one row for each answer to it: what was shown, `user`, and `label`, left or
+right. What else stands beside the texts (a context, features of both sides) stays, under its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from prefkin.data.arrays import FloatArray
 from prefkin.data.checks import is_missing
 from prefkin.errors import InvalidTable
 
-__all__ = ["exported_rows"]
+__all__ = ["TOOLS", "Given", "Shown", "exported_rows"]
 
 SIDES = ("left", "right")
+RESPONSES = ("response_1", "response_2")
+
+
+@dataclass(frozen=True)
+class Given:
+    """One answer: whose, which side was taken, and after how long."""
+
+    user: str
+    side: int  # 0: the first
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Two texts side by side: the person to ask, or answers that were given."""
+
+    context: str
+    prompt: str
+    names: tuple[str, str]  # of both actions
+    texts: tuple[str, str]
+    features: tuple[FloatArray, FloatArray]
+    asked: str | None = None
+    answers: tuple[Given, ...] = ()
+
+    @property
+    def _prompt(self) -> dict[str, str]:
+        return {"prompt": self.prompt} if self.prompt else {}
+
+    @property
+    def _asked(self) -> dict[str, str]:
+        return {} if self.asked is None else {"asked": self.asked}
+
+
+def _task(shown: Shown) -> dict[str, Any]:
+    """For Label Studio. The features come back with the answers, so that these can be fitted as they are."""
+    data = {
+        **shown._prompt,
+        **dict(zip(SIDES, shown.texts, strict=True)),
+        **shown._asked,
+        "context": shown.context,
+        **{f"{side}_action": name for side, name in zip(SIDES, shown.names, strict=True)},
+        **{side: phi.tolist() for side, phi in zip(("first", "second"), shown.features, strict=True)},
+    }
+    return {"data": data} | ({"annotations": [_annotation(each) for each in shown.answers]} if shown.answers else {})
+
+
+def _annotation(given: Given) -> dict[str, Any]:
+    value = {"selected": SIDES[given.side]}
+    result = {"type": "pairwise", "from_name": "comparison", "to_name": "left,right", "value": value}
+    note: dict[str, Any] = {"result": [result], "completed_by": {"email": given.user}}
+    return note if given.seconds is None else note | {"lead_time": given.seconds}
+
+
+def _record(shown: Shown) -> dict[str, Any]:
+    """For Argilla, whose metadata hold no features: texts are encoded when the answers are back."""
+    owner = "" if shown.asked is None else f"{shown.asked}/"
+    record: dict[str, Any] = {
+        "id": f"{owner}{shown.context}/{shown.names[0]}-{shown.names[1]}",
+        "fields": {**shown._prompt, **dict(zip(RESPONSES, shown.texts, strict=True))},
+        "metadata": {
+            **shown._asked,
+            "context": shown.context,
+            **dict(zip(("first_action", "second_action"), shown.names, strict=True)),
+        },
+    }
+    if not shown.answers:
+        return record
+    asked = {"question_name": "preference", "status": "submitted"}
+    return record | {
+        "responses": [asked | {"value": RESPONSES[each.side], "user": each.user} for each in shown.answers]
+    }
+
+
+def _written(form: Callable[[Shown], dict[str, Any]]) -> Callable[[Iterable[Shown]], bytes]:
+    return lambda pairs: json.dumps([form(each) for each in pairs], ensure_ascii=False, indent=1).encode()
+
+
+TOOLS: dict[str, Callable[[Iterable[Shown]], bytes]] = {"labelstudio": _written(_task), "argilla": _written(_record)}
+"""How each tool takes in pairs, as a file of JSON."""
 
 
 def exported_rows(content: Any) -> list[dict[str, Any]]:

@@ -131,23 +131,35 @@ def test_other_tools_read_the_answers(store, items, tmp_path):
         state = engine.answer(zoe, state.question.id, choice)
     engine.stop()
     path = store.url.removeprefix("sqlite:///")
-    for form in ("labelstudio", "argilla", "trl"):
-        done = prefkin_says("answers", path, "--out", tmp_path / form, "--as", form, cwd=tmp_path)
+    for name in ("labelstudio.json", "argilla.json", "trl.jsonl"):
+        form = name.split(".")[0]
+        done = prefkin_says("answers", path, "--out", tmp_path / name, "--as", form, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-    [first, _] = json.loads((tmp_path / "labelstudio").read_text())
-    assert set(first["data"]) == {"prompt", "left", "right"}
-    assert first["annotations"][0]["result"][0]["value"]["selected"] in ("left", "right")
-    [first, _] = json.loads((tmp_path / "argilla").read_text())
-    assert first["responses"][0]["value"] in first["fields"]
-    lines = [json.loads(line) for line in (tmp_path / "trl").read_text().splitlines()]
-    assert len(lines) == 2
+    [first, _] = json.loads((tmp_path / "labelstudio.json").read_text())
     asked = store.history(zoe.id).closed[0].question
+    assert {first["data"][side] for side in ("left", "right")} == {
+        items.text(asked.context, asked.left),
+        items.text(asked.context, asked.right),
+    }
+    again = prefkin.read_comparisons(tmp_path / "labelstudio.json")  # as they are: the features are there
+    plain = prefkin_says("answers", path, "--out", tmp_path / "plain.csv", cwd=tmp_path)
+    assert plain.returncode == 0, plain.stderr
+    same = prefkin.read_comparisons(tmp_path / "plain.csv")
+    signed = [data.Z * (2 * data.y[:, None] - 1) for data in (again, same)]
+    assert signed[0].tolist() == signed[1].tolist()
+    assert set(again.users.tolist()) == {"Zoe"}
+    assert first["annotations"][0]["result"][0]["value"]["selected"] in ("left", "right")
+    [first, _] = json.loads((tmp_path / "argilla.json").read_text())
+    assert first["responses"][0]["value"] in first["fields"]
+    lines = [json.loads(line) for line in (tmp_path / "trl.jsonl").read_text().splitlines()]
+    assert len(lines) == 2
     assert lines[0]["chosen"] == items.text(asked.context, asked.left)
     assert lines[0]["rejected"] == items.text(asked.context, asked.right)
     known = prefkin_says("answers", path, "--out", "x.csv", "--user", "Zoe", cwd=tmp_path)
     assert known.returncode == 0
     for args, message in (
         (("--as", "excel"), "--as must be one of labelstudio, argilla, trl"),
+        (("--as", "argilla"), "argilla reads .json"),
         (("--user", "Bo"), "'Bo' is not among the 1"),
     ):
         done = prefkin_says("answers", path, "--out", "y.csv", *args, cwd=tmp_path)

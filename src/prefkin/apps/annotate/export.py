@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from prefkin.apps.annotate.history import Answer, History
 from prefkin.apps.annotate.items import Items
 from prefkin.apps.annotate.store import Person
+from prefkin.data.exports import TOOLS, Given, Shown
 
-__all__ = ["FORMS", "comparisons", "json_lines", "records"]
+__all__ = ["FORMS", "comparisons", "in_form", "json_lines", "records"]
 
 Histories = dict[Person, History]
 
@@ -68,7 +69,28 @@ def _answered(histories: Histories) -> Iterator[tuple[Person, Answer]]:
     return ((person, answer) for person, history in histories.items() for answer in history.answers)
 
 
-def _trl(items: Items, histories: Histories) -> str:
+def _pairs(items: Items, histories: Histories) -> Iterator[Shown]:
+    """Each pair that was answered once, with everybody's answers to it."""
+    given: dict[tuple[int, int, int], list[Given]] = {}
+    for person, answer in _answered(histories):
+        asked = answer.question
+        chosen = asked.left if answer.choice == "left" else asked.right
+        side = int(chosen != asked.pair[1])
+        given.setdefault(asked.pair, []).append(Given(person.name, side, answer.seconds))
+    for (context, *actions), answers in given.items():
+        one, other = actions
+        rows = items.candidates.of(context)
+        yield Shown(
+            items.context(context),
+            items.prompts[context],
+            (items.label(context, one), items.label(context, other)),
+            (_content(items, context, one), _content(items, context, other)),
+            (rows[one], rows[other]),
+            answers=tuple(answers),
+        )
+
+
+def _trl(items: Items, histories: Histories) -> bytes:
     """JSON lines of prompt, chosen and rejected, as TRL's preference trainers read them."""
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -79,62 +101,17 @@ def _trl(items: Items, histories: Histories) -> str:
             prompt = items.prompts[asked.context]
             yield {"prompt": prompt, "chosen": chosen, "rejected": rejected, "annotator": person.name}
 
-    return "".join(json_lines(rows()))
-
-
-def _labelstudio(items: Items, histories: Histories) -> str:
-    """Tasks with pairwise annotations, one task for each pair, as Label Studio imports them."""
-    tasks: dict[tuple[int, int, int], dict[str, Any]] = {}
-    for person, answer in _answered(histories):
-        asked = answer.question
-        context, one, other = asked.pair
-        if asked.pair not in tasks:
-            shown = {"left": _content(items, context, one), "right": _content(items, context, other)}
-            tasks[asked.pair] = {"data": {"prompt": items.prompts[context], **shown}, "annotations": []}
-        chosen = asked.left if answer.choice == "left" else asked.right
-        side = "left" if chosen == one else "right"
-        result = {
-            "type": "pairwise",
-            "from_name": "comparison",
-            "to_name": "left,right",
-            "value": {"selected": side},
-        }
-        note: dict[str, Any] = {"result": [result], "completed_by": {"email": person.name}}
-        if answer.seconds is not None:
-            note["lead_time"] = answer.seconds
-        tasks[asked.pair]["annotations"].append(note)
-    return json.dumps(list(tasks.values()), ensure_ascii=False, indent=1)
-
-
-def _argilla(items: Items, histories: Histories) -> str:
-    """Records with fields and responses, one for each pair, as Argilla logs them."""
-    found: dict[tuple[int, int, int], dict[str, Any]] = {}
-    for person, answer in _answered(histories):
-        asked = answer.question
-        context, one, other = asked.pair
-        fields = {
-            "prompt": items.prompts[context],
-            "response_1": _content(items, context, one),
-            "response_2": _content(items, context, other),
-        }
-        record = found.setdefault(
-            asked.pair, {"id": f"{items.context(context)}/{one}-{other}", "fields": fields, "responses": []}
-        )
-        chosen = asked.left if answer.choice == "left" else asked.right
-        value = "response_1" if chosen == one else "response_2"
-        record["responses"].append(
-            {"question_name": "preference", "value": value, "user": person.name, "status": "submitted"}
-        )
-    return json.dumps(list(found.values()), ensure_ascii=False, indent=1)
+    return "".join(json_lines(rows())).encode()
 
 
 def _content(items: Items, context: int, action: int) -> str:
     return items.text(context, action) or items.image(context, action)
 
 
-FORMS: dict[str, Callable[[Items, Histories], str]] = {
-    "labelstudio": _labelstudio,
-    "argilla": _argilla,
-    "trl": _trl,
-}
-"""Forms of other tools by name."""
+FORMS = {**dict.fromkeys(TOOLS, ".json"), "trl": ".jsonl"}
+"""Forms of other tools by name, and how their files' names end."""
+
+
+def in_form(form: str, items: Items, histories: Histories) -> bytes:
+    """The file of another tool."""
+    return _trl(items, histories) if form == "trl" else TOOLS[form](_pairs(items, histories))

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from prefkin.apps.annotate.engine import State
-from prefkin.apps.annotate.export import FORMS, comparisons, json_lines, records
+from prefkin.apps.annotate.export import FORMS, comparisons, in_form, json_lines, records
 from prefkin.apps.annotate.overview import overview
 from prefkin.apps.annotate.project import Project, the_joiner, the_organiser, the_person, the_project
 from prefkin.apps.annotate.result import result_of
@@ -264,7 +264,7 @@ def download(request: Request, form: str) -> Response:
     elif form == "jsonl":
         content, name = "".join(json_lines(records(project.items, histories))).encode(), "answers.jsonl"
     elif form in FORMS:
-        content, name = FORMS[form](project.items, histories).encode(), f"answers-{form}.json"
+        content, name = in_form(form, project.items, histories), f"answers-{form}{FORMS[form]}"
     else:
         raise HTTPException(404, f"answers come as csv, jsonl, {', '.join(FORMS)}")
     return Response(content, media_type="text/plain", headers={"content-disposition": f'attachment; filename="{name}"'})

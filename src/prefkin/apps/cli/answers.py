@@ -14,7 +14,7 @@ from prefkin.models.reports import counted
 
 def answers(
     store: str = typer.Argument(metavar="STORE", help="Where answers are kept: a file, or a database URL."),
-    out_file: Path = typer.Option(..., "--out", help="File to write: .parquet, .csv or .jsonl."),
+    out_file: Path = typer.Option(..., "--out", help="File to write: .parquet, .csv, .jsonl; for other tools .json."),
     form: str | None = typer.Option(None, "--as", help="In the form of another tool: labelstudio, argilla or trl."),
     user: str | None = typer.Option(None, help="Only what this person answered."),
 ) -> None:
@@ -25,12 +25,14 @@ def answers(
     Example: prefkin answers kin/answers.db --out votes.csv
     """
     try:
-        from prefkin.apps.annotate.export import FORMS, comparisons
+        from prefkin.apps.annotate.export import FORMS, comparisons, in_form
         from prefkin.apps.annotate.store import Store
     except ImportError as error:
         raise InvalidParameter(f"this needs {error.name}; pip install 'prefkin[annotate]'") from None
     if form is not None and form not in FORMS:
         raise InvalidParameter(f"--as must be one of {', '.join(FORMS)}; got {form!r}")
+    if form is not None and out_file.suffix.lower() != FORMS[form]:
+        raise InvalidParameter(f"--out {out_file}: {form} reads {FORMS[form]}; give a name that ends so")
     kept = Store.open(store)
     try:
         items, histories = kept.items(), kept.histories()
@@ -43,7 +45,7 @@ def answers(
     if n == 0:
         raise StoreError(f"{store}: nobody has answered yet; there is nothing to write")
     if form is not None:
-        content = FORMS[form](items, histories).encode()
+        content = in_form(form, items, histories)
     else:
         content = as_file(comparisons(items, histories), out_file.suffix.lower())
     write_file(out_file, content)

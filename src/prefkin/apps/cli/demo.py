@@ -41,7 +41,7 @@ from prefkin.models.prefkin.estimator import PrefKin
 
 SIGN = "held_out.png"
 WRITTEN = (
-    *("votes.csv", "stories.csv", "users.png", SIGN),
+    *(SIGN, "votes.csv", "stories.csv", "users.png"),
     *("estimates.png", "coverage.png", "reliability.png", "questions.png"),
 )
 READER = "Ada"
@@ -80,10 +80,10 @@ def demo(
     session = _next_questions(kin, people, stories, seed)
     taught = f"what {QUESTIONS} answers taught about {READER}"
     made = (
+        as_png(plot_held_out(results)),
         _votes(people),
         _stories(stories),
         as_png(plot_users(kin)),
-        as_png(plot_held_out(results)),
         as_png(plot_estimates(kin, READER)),
         as_png(plot_coverage(kin, READER)),
         as_png(plot_reliability(promises)),

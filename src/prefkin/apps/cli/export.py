@@ -22,18 +22,18 @@ from prefkin.apps.cli.console import (
     write_folder,
 )
 from prefkin.apps.export.encoder import Encoder, encoder_of, recognised
-from prefkin.apps.export.questions import FORMS as QUESTIONS
 from prefkin.apps.export.questions import next_questions, planned_questions
 from prefkin.apps.export.reward_head import HEAD, WRITTEN, reward_head
 from prefkin.apps.export.trl import preference_set, together_with
 from prefkin.apps.export.whose import Preferences, everybody, groups_of, one_user
+from prefkin.data.exports import TOOLS
 from prefkin.data.formats import as_file
 from prefkin.data.votes import read_votes
 from prefkin.errors import InvalidParameter
 from prefkin.models.files import load
 from prefkin.models.reports import counted
 
-FORMS = ("reward-head", "trl", *QUESTIONS)
+FORMS = ("reward-head", "trl", *TOOLS)
 ONE_SET = "preferences.parquet"
 
 
@@ -67,7 +67,7 @@ def export(
         raise InvalidParameter(f"--to must be one of {', '.join(FORMS)}; got {to!r}")
     if (user is not None) + groups + (group is not None) > 1:
         raise InvalidParameter("--user, --group and --groups are different things; give one of them")
-    asking = " or ".join(QUESTIONS)
+    asking = " or ".join(TOOLS)
     for option, given, form in (
         ("--group", group, "reward-head"),
         ("--encoder", encoder, "reward-head"),
@@ -78,7 +78,7 @@ def export(
     ):
         if given is not None and to not in form:
             raise InvalidParameter(f"{option} is for --to {form}; leave it out")
-    if to in QUESTIONS:
+    if to in TOOLS:
         if candidates is None:
             raise InvalidParameter(f"--to {to} needs what can be asked about, with texts; give --candidates FILE")
         if groups:
@@ -192,12 +192,12 @@ def _questions(
     with working():
         if plan is not None:
             questions = planned_questions(plan, items)
-            questions = [one for one in questions if user is None or one.user == user]
+            questions = [one for one in questions if user is None or one.asked == user]
         else:
             users = model.users_.tolist()
             questions = next_questions(model, users if user is None else [find_user(users, user)], items, each)
     if not questions:
         raise InvalidParameter("there is nothing to ask; give candidates with at least two actions in a context")
-    write_file(path, QUESTIONS[to](questions))
-    people = len({one.user for one in questions})
+    write_file(path, TOOLS[to](questions))
+    people = len({one.asked for one in questions})
     out.print(f"{counted(len(questions), 'question')} for {people} people written to {path}")

@@ -38,6 +38,7 @@ from prefkin.models.reports import Summary
 ITEMS_FILE = "items.csv"
 """Items with the factors that were learnt for them; what `rank` and questions take as candidates."""
 SUMMARY_FILE = "summary.json"
+"""Written first: by it a folder is known to be of a fit."""
 WRITTEN = (
     MODEL_FILE,
     CROWD_FILE,
@@ -172,7 +173,7 @@ def _kept(
 ) -> dict[str, bytes]:
     """Everything that is written about a fit."""
     facts = summary(model, method, found) | ({} if result is None else comparison(result))
-    contents = {MODEL_FILE: _model_bytes(model), SUMMARY_FILE: json.dumps(facts, indent=2).encode()}
+    contents = {SUMMARY_FILE: json.dumps(facts, indent=2).encode(), MODEL_FILE: _model_bytes(model)}
     return contents | tables(model) | (_pictures(model, data, result) if pictures else {})
 
 
