@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import prefkin
+from prefkin.data.exports import TOOLS, Given, Shown, exported_rows
 from tests.conftest import draw_answers, prefkin_says
 
 pytestmark = pytest.mark.integrations
@@ -75,3 +76,23 @@ def test_argilla_takes_records_and_their_answers_are_read(written):
     data = prefkin.read_comparisons(written / "answered.json", {"user": "asked"}, items=items)
     assert sorted(set(data.users.tolist())) == [f"user {u}" for u in range(6)]
     assert data.y.tolist() == [0.0] * len(records)
+
+
+def test_both_take_in_answers_that_were_given_elsewhere():
+    """What `prefkin answers --as` writes of a study; both sides and everybody's answers come back."""
+    import argilla as rg
+    from label_studio_sdk.label_interface import LabelInterface
+    from label_studio_sdk.types import ImportApiRequest
+
+    answers = (Given("Zoe", 0, 1.5), Given("Bo", 1))
+    sides = np.array([1.0, 0.0]), np.array([0.0, 2.0])
+    pair = Shown("tea", "Which?", ("green", "black"), ("Green tea.", "Black tea."), sides, answers=answers)
+    [task], [record] = (json.loads(TOOLS[name]([pair])) for name in ("labelstudio", "argilla"))
+    assert LabelInterface(LABELING).validate_task({"data": task["data"]})  # it cannot validate a Pairwise of its own
+    ImportApiRequest.model_validate(task)
+    taken = rg.Record.from_dict(record)
+    assert [(one.value, one.user_id) for one in taken.responses] == [("response_1", "Zoe"), ("response_2", "Bo")]
+    for written in ([task], [taken.to_dict()]):
+        rows = exported_rows(written)
+        assert [row["user"] for row in rows] == ["Zoe", "Bo"]
+        assert [row.get("label", row.get("y")) for row in rows] == ["left", "right"]

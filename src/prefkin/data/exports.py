@@ -85,10 +85,8 @@ def _record(shown: Shown) -> dict[str, Any]:
     }
     if not shown.answers:
         return record
-    asked = {"question_name": "preference", "status": "submitted"}
-    return record | {
-        "responses": [asked | {"value": RESPONSES[each.side], "user": each.user} for each in shown.answers]
-    }
+    given = [{"value": RESPONSES[each.side], "user_id": each.user, "status": "submitted"} for each in shown.answers]
+    return record | {"responses": {"preference": given}}
 
 
 def _written(form: Callable[[Shown], dict[str, Any]]) -> Callable[[Iterable[Shown]], bytes]:

@@ -150,7 +150,7 @@ def test_other_tools_read_the_answers(store, items, tmp_path):
     assert set(again.users.tolist()) == {"Zoe"}
     assert first["annotations"][0]["result"][0]["value"]["selected"] in ("left", "right")
     [first, _] = json.loads((tmp_path / "argilla.json").read_text())
-    assert first["responses"][0]["value"] in first["fields"]
+    assert first["responses"]["preference"][0]["value"] in first["fields"]
     lines = [json.loads(line) for line in (tmp_path / "trl.jsonl").read_text().splitlines()]
     assert len(lines) == 2
     assert lines[0]["chosen"] == items.text(asked.context, asked.left)
