@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, logsumexp
+from scipy.optimize import brentq
+from scipy.special import expit, logit, logsumexp
 
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.propagation import above_zero
@@ -22,7 +23,7 @@ from prefkin.models.prefkin.settings import LIMITS
 __all__ = ["Odds", "comparisons_to_turn", "difference_covariance", "equality_odds", "joining_odds"]
 
 ALMOST = 1e-9
-MOST_COMPARISONS = 1e5
+FEWEST, MOST, NEARLY = 0.0, 17.0, 0.1  # comparisons to turn a verdict, as powers of 2
 
 
 class Odds(NamedTuple):
@@ -65,23 +66,19 @@ def comparisons_to_turn(mixture: Mixture, user: int, other: int, data: Signed) -
         groups = np.flatnonzero(elsewhere[:-1] & (around.sizes > ALMOST))
         alone = _posterior_alone(mixture, user)
         truth = around.centres.mean[groups[np.argmax(score[groups])]] if groups.size else alone
-    p = expit(X @ truth)
-    rows, share = np.vstack([X, X, -X]), 1.0 / above_zero(weights.sum())
+    p, share = expit(X @ truth), 1.0 / above_zero(weights.sum())
+    rows, ends = np.vstack([X, -X]), np.array([0, 2 * len(X)])  # a row that comes again counts more
 
-    def turned(n: float) -> bool:
-        again = np.concatenate([weights, n * share * weights * p, n * share * weights * (1.0 - p)])
-        placed = place(around, Signed(rows, again, np.array([0, len(rows)])))
-        return bool((placed.share[0, beside] > 0.5) != joined)
+    def log_odds(doublings: float) -> float:
+        """Of belonging with `other` after 2^doublings comparisons more."""
+        n = 2.0**doublings * share
+        placed = place(around, Signed(rows, np.concatenate([weights * (1.0 + n * p), n * weights * (1.0 - p)]), ends))
+        return float(logit(np.clip(placed.share[0, beside], ALMOST, 1.0 - ALMOST)))
 
-    low, high = 0.0, 4.0
-    while not turned(high):
-        low, high = high, 2.0 * high
-        if high > MOST_COMPARISONS:
-            return np.inf
-    for _ in range(4):
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if turned(middle) else (middle, high)
-    return high
+    few, many = log_odds(FEWEST), log_odds(MOST)
+    if (many > 0.0) == joined:
+        return np.inf
+    return 2.0**FEWEST if (few > 0.0) != joined else float(2.0 ** brentq(log_odds, FEWEST, MOST, xtol=NEARLY))
 
 
 def _posterior_alone(mixture: Mixture, user: int) -> FloatArray:
