@@ -11,6 +11,7 @@ The folder holds choice/, ukpconvarg/, tldr/ and jester/. Each set says what is 
 | ukp-minilm384-120, ukp-mpnet768-120 | 60 busiest, 120 training rows each; raw embeddings | the same                 |
 | ukp-minilm384-all, ukp-mpnet768-all | 91 with at least 100 judgements, all rows | the same                          |
 | ukp-pc16, -pc64, -pc250, -pc260, -pc384 | 60 busiest, 120 rows; components of minilm | the same                      |
+| ukp-pcs                          | those five, and what changes from one to the next |                              |
 | tldr, tldr-768                   | 15 components and length; raw mpnet          | a quarter of the posts            |
 | jester20, jester50, jester200    | 60 people, 10 directions of others' ratings  | 30 % of the jokes                 |
 | jester20k, jester50k, jester200k | the same                                     | other pairs of the same jokes     |
@@ -35,6 +36,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +51,10 @@ from prefkin.reproduce.worlds.ukp import read_ukp
 
 FOLDS = 3
 PANELS = ("camera", "electricity", "train")
+COMPONENTS = tuple(f"ukp-pc{k}" for k in (16, 64, 250, 260, 384))
 TEXTS = (
     *("ukp", "ukp-minilm384-120", "ukp-mpnet768-120", "ukp-minilm384-all", "ukp-mpnet768-all"),
-    *(f"ukp-pc{k}" for k in (16, 64, 250, 260, 384)),
+    *COMPONENTS,
     *("tldr", "tldr-768"),
 )
 JOKES = (*(f"jester{n}{known}" for known in ("", "k") for n in (20, 50, 200)), "jester-rankings")
@@ -310,6 +313,15 @@ def table(name, found: dict[str, list[Result]]) -> str:
     return "\n".join(lines)
 
 
+def steps(losses: dict[str, dict[str, float]]) -> str:
+    """What log-loss changes by from one number of components to the next, for each method."""
+    lines = [f"  {'from, to':22}" + "".join(f"{method:>10}" for method in losses[COMPONENTS[0]])]
+    for one, other in pairwise(COMPONENTS):
+        moved = "".join(f"{losses[other][method] - loss:+10.4f}" for method, loss in losses[one].items())
+        lines.append(f"  {one + ', ' + other.removeprefix('ukp-'):22}{moved}")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print a line per set, split and method, and a table per set."""
     methods = ["PrefKin", *RIVALS]
@@ -322,11 +334,11 @@ def main() -> None:
     parser.add_argument("--bare", action="store_true", help="PrefKin is given Z, y and users, nothing else")
     parser.add_argument("--out", type=Path, help="csv file for the rows")
     args = parser.parse_args()
-    if unknown := sorted(set(args.sets) - set(SETS)):
-        parser.error(f"no set {unknown[0]!r}; there are {', '.join(SETS)}")
+    if unknown := sorted(set(args.sets) - {*SETS, "ukp-pcs"}):
+        parser.error(f"no set {unknown[0]!r}; there are {', '.join(SETS)} and ukp-pcs")
     warnings.simplefilter("ignore")
-    folder, rows = data_folder(), []
-    for name in args.sets:
+    folder, rows, losses = data_folder(), [], {}
+    for name in [each for one in args.sets for each in (COMPONENTS if one == "ukp-pcs" else (one,))]:
         found: dict[str, list[Result]] = {}
         for seed in range(args.splits[0], sum(args.splits)):
             split = draw(folder, name, seed)
@@ -352,7 +364,10 @@ def main() -> None:
                         writer.writeheader()
                         writer.writerows(rows)
         whole = {method: results for method, results in found.items() if len(results) == args.splits[1]}
+        losses[name] = {method: joined(results).row()["log_loss"] for method, results in whole.items()}
         print(f"\n{table(name, whole)}\n", flush=True)
+    if "ukp-pcs" in args.sets:
+        print(steps(losses))
 
 
 if __name__ == "__main__":

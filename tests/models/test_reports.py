@@ -305,3 +305,28 @@ def test_pictures_of_few_and_many_users(model, cloud, readers):
 def _crowd():
     people = make_population(np.random.default_rng(1), n_users=70, n_groups=3, dim=3, n_comparisons=25, strength=3.0)
     return PrefKin(metric="isotropic").fit(people.data)
+
+
+# -- when something simpler would do ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("spread", "simpler"), [(0.0, True), (1.5, False)])
+def test_a_summary_says_when_one_model_for_everybody_would_do(rng, tmp_path, spread, simpler):
+    theta = np.array([1.5, -1.0, 0.5]) + spread * rng.standard_normal((15, 3))
+    Z, users = rng.standard_normal((600, 3)), np.repeat(np.arange(15), 40)
+    model = PrefKin().fit(Z, rng.random(600) < expit((Z * theta[users]).sum(axis=1)), users=users)
+    found = model.summary()
+    assert found.pooled_will_do is simpler
+    words = "one model for everybody would do as well" if simpler else "below that of one model for everybody"
+    assert words in str(found)
+    model.save(tmp_path / "model.npz")
+    assert str(prefkin.load(tmp_path / "model.npz").summary()) == str(found)
+
+
+def test_the_gain_over_one_model_is_that_of_held_out_answers(rng):
+    theta = np.array([2.0, 0.0]) + 1.5 * rng.standard_normal((30, 2))
+    Z, users = rng.standard_normal((1500, 2)), np.repeat(np.arange(30), 50)
+    data = Comparisons.from_arrays(Z, rng.random(1500) < expit((Z * theta[users]).sum(axis=1)), users)
+    gain, error = PrefKin().fit(data).summary().over_pooled
+    ours, other = compare(data, {"PrefKin": PrefKin, "pooled": pooled}, folds=5).log_loss.mean(axis=1)
+    assert abs((other - ours) - gain) < 3.0 * error

@@ -51,8 +51,14 @@ class Summary:
     from_others: float  # share of an estimate that comes from others, mean over users
     evidence: float | None  # log evidence of groups over differing by degrees, where it was weighed
     first_side: tuple[float, float] | None = None  # log odds of taking the first side: mean, and spread between users
+    over_pooled: tuple[float, float] | None = None  # held-out log-loss below everybody pooled, its error; where asked
     groups: tuple[str, ...] = ()  # in a few words each, largest first
     alike: tuple[Alike, ...] = ()  # where there are no groups: the closest people, closest first
+
+    @property
+    def pooled_will_do(self) -> bool:
+        """Did one model for everybody predict held-out answers as well, within two standard errors?"""
+        return self.over_pooled is not None and bool(self.over_pooled[0] <= 2.0 * self.over_pooled[1])
 
     def __str__(self) -> str:
         lines = [
@@ -71,6 +77,14 @@ class Summary:
         if self.evidence is not None and np.isfinite(self.evidence):
             words = f"{strength(self.evidence)} (log evidence over differing by degrees {self.evidence:+.1f})"
             lines.append(f"evidence: {words}")
+        if self.over_pooled is not None:
+            gain, error = self.over_pooled
+            lines.append(
+                "one model for everybody would do as well, and is simpler: on answers held out it loses "
+                f"{gain:.4f} +- {error:.4f} of log-loss"
+                if self.pooled_will_do
+                else f"on answers held out, log-loss is {gain:.4f} +- {error:.4f} below that of one model for everybody"
+            )
         if self.structure in ("groups", "neighbourhoods"):
             sure = "" if self.uncertain is None else f"; {self.uncertain} uncertain where they belong"
             what = counted(len(self.sizes), "group") if self.structure == "groups" else "neighbourhoods"

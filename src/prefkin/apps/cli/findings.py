@@ -55,6 +55,10 @@ def next_steps(model: PreferenceModel, known: Summary, folder: str, result: Comp
     ask = f"prefkin ask {folder} --user {{}} --candidates FILE --state FILE.json"
     if result is not None and result.best != "PrefKin" and "trust it" in result.verdict:
         found.append(f"{result.best} predicts better here: --method best keeps it")
+    elif known.pooled_will_do:
+        found.append("one model for everybody would do as well: --method 'everybody pooled' is simpler")
+    elif known.structure == "unrelated" and known.n_users > 1 and result is None:
+        found.append("own answers alone may do as well: --compare tells, --method 'per user' fits them")
     groups = model.groups_
     unsure = [str(user) for group in groups for user in group.members[group.probability < SURE].tolist()]
     if unsure:

@@ -229,6 +229,7 @@ def summary(model: PreferenceModel, method: str, found: Summary) -> dict[str, An
         "alone": int(sum(each["used_by"] for each in neighbourhoods if each["users"] == 1)),
         "uncertain": found.uncertain,
         "from_others": found.from_others,
+        "log_loss_below_pooled": found.over_pooled,
         "groups": [{"group": group.label, "users": len(group), "words": str(group)} for group in model.groups_],
         "closest": [two._asdict() | {"one": str(two.one), "other": str(two.other)} for two in found.alike],
         "log_evidence_of_groups": found.evidence if found.evidence is None or np.isfinite(found.evidence) else None,

@@ -181,6 +181,7 @@ class Verdict(NamedTuple):
     scales: tuple[float, float] | None = None  # variance between people and of what they share; None: by evidence
     temperature: float = 1.0  # on the moderated margins
     loss: float | None = None  # of held-out answers, where they were asked
+    over_pooled: tuple[float, float] | None = None  # log-loss gained on everybody pooled, a held-out answer; its error
 
 
 @in_one_order
@@ -203,12 +204,13 @@ def judge(rows: UserRows, fits: dict[str, Fit], predict_for: str = "auto") -> Ve
         loss |= _Court(rows, kind, fit._replace(metric=metric), splits).losses()
     total = {option: _total(each) + option.distance for option, each in loss.items()}
     option = min(total, key=lambda each: total[each])
-    at = {each: int(np.argmin((loss[each].sum(axis=0) + TEMPERED).round(9))) for each in (option, simple)}
-    gain = loss[simple][:, at[simple]] - loss[option][:, at[option]]
+    gain = _at_best(loss[simple]) - _at_best(loss[option])
     doubt = CALIBRATION.clearly + 0.5 * float(np.std(gain) * np.sqrt(len(gain)))
     option = option if total[option] + doubt < total[simple] else simple
     scales = _scales(fits[option.kind].degrees.prior, option) if (option.apart, option.common) != (0, 0) else None
-    return Verdict(option.kind, scales, float(TEMPERATURES[at[option]]), _total(loss[option]))
+    pooled = min((each for each in loss if each.apart == NONE), key=lambda each: total[each])
+    over_pooled = _gained(_at_best(loss[pooled]) - _at_best(loss[option]), rows, splits)
+    return Verdict(option.kind, scales, best_temperature(loss[option].sum(axis=0)), _total(loss[option]), over_pooled)
 
 
 @in_one_order
@@ -271,6 +273,22 @@ def _scales(prior: Prior, option: Option) -> tuple[float, float]:
     """Both variances."""
     times = [0.0 if steps == NONE else 10.0 ** (steps / 2.0) for steps in option[1:]]
     return bounded(times[0] * prior.within), bounded(times[1] * prior.top)
+
+
+def _at_best(loss: FloatArray) -> FloatArray:
+    """Of each user at the temperature that suits all, (U,)."""
+    found: FloatArray = loss[:, np.argmin((loss.sum(axis=0) + TEMPERED).round(9))]
+    return found
+
+
+def _gained(each: FloatArray, rows: UserRows, splits: Sequence[tuple[BoolArray, BoolArray]]) -> tuple[float, float]:
+    """What users gained in all, as a mean over the answers that were held out of them, and its standard error."""
+    heard = [np.bincount(rows.owner[known], minlength=len(rows)) > 0 for known, _ in splits]
+    asked = sum(
+        float(rows.rows.weights[unseen] @ of[rows.owner[unseen]]) for of, (_, unseen) in zip(heard, splits, strict=True)
+    )
+    asked = float(above_zero(asked))
+    return float(each.sum()) / asked, float(np.std(each) * np.sqrt(len(each))) / asked
 
 
 def _total(loss: FloatArray) -> float:

@@ -107,6 +107,7 @@ class PrefKin(PreferenceModel):
     evidence_: dict[str, float]
     habit_: FloatArray
     refit_gain_: float
+    _over_pooled: tuple[float, float] | None = None  # as in `Summary`
 
     def __init__(
         self,
@@ -227,6 +228,7 @@ class PrefKin(PreferenceModel):
         self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
         self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
         self._own_variance, self.refit_gain_ = lesson.own_variance, -np.inf
+        self._over_pooled = lesson.over_pooled
 
     @property
     def _teacher(self) -> Teacher:
@@ -443,6 +445,7 @@ class PrefKin(PreferenceModel):
             float(np.mean(self._from_others())),
             None if len(places) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
             (float(np.mean(self.habit_)), float(np.std(self.habit_))) if self.habit_.any() else None,
+            self._over_pooled,
             **self._who_is_like_whom(self.structure_),
         )
 
@@ -662,6 +665,7 @@ class PrefKin(PreferenceModel):
             "wide": None if wide is None else [*wide.prior[1:4], wide.evidence],
             **self._named_features(),
             "own_variance": self._own_variance,
+            "over_pooled": self._over_pooled,
             "refit_gain": self.refit_gain_ if np.isfinite(self.refit_gain_) else None,
             "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
         }
@@ -716,6 +720,7 @@ class PrefKin(PreferenceModel):
         model.refit_gain_ = -np.inf if gain is None else float(gain)
         spread = prior.alone + float((mixture.prior.m0**2).mean())  # about that; not said in older files
         model._own_variance = float(about.get("own_variance", spread))
+        model._over_pooled = tuple(about["over_pooled"]) if about.get("over_pooled") else None
         model.n_features_in_ = users.dim
         model._restore_features(about)
         return model

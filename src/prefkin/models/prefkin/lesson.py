@@ -43,6 +43,7 @@ class Lesson(NamedTuple):
     structure: str
     evidence: dict[str, float]
     own_variance: float  # of people, for estimates from own rows alone
+    over_pooled: tuple[float, float] | None  # log-loss gained on everybody pooled, a held-out answer; its error
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Teacher:
             _structure(chosen, degrees, grouped),
             {"by degrees": found.everybody.evidence, "groups": evidence},
             degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim,
+            None if grouped else verdict.over_pooled,
         )
 
     def _loss_of(self, found: Search, rows: UserRows) -> float:
