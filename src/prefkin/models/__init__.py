@@ -1,6 +1,7 @@
 """Estimators in scikit-learn's sense, and what every fitted one offers.
 
 base         what every fitted model offers: probabilities, policies, sessions
+given        what callers of scikit-learn give to `fit`
 reports      what a model tells: explanations, summaries
 coverage     in which directions a preference is known, in words
 likeness     who is like whom, and groups in a few words
