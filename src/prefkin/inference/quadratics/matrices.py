@@ -26,6 +26,8 @@ LOUD = 3e4  # norm of τ²H above which single precision is not enough
 STRIP = 64  # rows mirrored at once
 AT_ONCE = 1 << 17  # numbers of small matrices worked on at once: what is made on the way stays in the cache
 
+_potrf, _potri, _potrs = get_lapack_funcs(("potrf", "potri", "potrs"), dtype=np.float64)
+
 
 @dataclass(frozen=True, eq=False)
 class ByMatrices(Quadratics):
@@ -77,15 +79,15 @@ class ByMatrices(Quadratics):
         if self.dim <= STACKED_UP_TO and self.H.dtype == np.float64:
             per_unit = 1.0 / variance if variance > 0.0 else 0.0  # at 0 everybody is faint
             for some, H, M in self._stacked(variance):
-                c, G = self.c[some], np.linalg.inv(M)
+                c, G, out = self.c[some], A[some], A[some]
+                volumes = _inverted(M, out=G)
                 np.matmul(G, c[:, :, None], out=a[some, :, None])
-                level[some] = 0.5 * (variance * np.einsum("ud,ud->u", c, a[some]) - _log_volumes(M))
-                np.multiply(G, -per_unit, out=A[some])
-                np.einsum("...ii->...i", A[some])[...] += per_unit
+                level[some] = 0.5 * (variance * np.einsum("ud,ud->u", c, a[some]) - volumes)
                 faint = np.flatnonzero(variance * np.einsum("uii->u", H) < FAINT * self.dim)
-                A[some][faint] = np.matmul(H[faint], G[faint])
-                A[some] += A[some].transpose(0, 2, 1)
-                A[some] *= 0.5
+                products = np.matmul(H[faint], G[faint])
+                out *= -per_unit
+                np.einsum("...ii->...i", out)[...] += per_unit
+                out[faint] = 0.5 * (products + products.transpose(0, 2, 1))
             return Terms(A, a, self.const + level)
 
         def one(user: int) -> None:
@@ -101,9 +103,10 @@ class ByMatrices(Quadratics):
         if self.dim <= STACKED_UP_TO and self.H.dtype == np.float64:
             found = np.empty(len(self))
             for some, H, M in self._stacked(variance):
-                both = np.stack([self.c[some], np.broadcast_to(mean, self.c[some].shape)], axis=-1)
-                a, kept = np.moveaxis(np.linalg.solve(M, both), -1, 0)
-                value = variance * np.einsum("ud,ud->u", self.c[some], a) - _log_volumes(M)
+                c = self.c[some]
+                solutions, volumes = _solved(M, np.stack([c, np.broadcast_to(mean, c.shape)], axis=-1))
+                a, kept = np.moveaxis(solutions, -1, 0)
+                value = variance * np.einsum("ud,ud->u", c, a) - volumes
                 found[some] = 0.5 * value + a @ mean - 0.5 * np.matmul(H, kept[:, :, None])[:, :, 0] @ mean
             return self.const + found
 
@@ -122,7 +125,7 @@ class ByMatrices(Quadratics):
             for some, H, M in self._stacked(variance):
                 m = means[some]
                 pull = trust[some, None] * self.c[some] - np.matmul(H, m[:, :, None])[:, :, 0]
-                found[some] = m + variance * np.linalg.solve(M, pull[:, :, None])[:, :, 0]
+                found[some] = m + variance * _solved(M, pull[:, :, None])[0][:, :, 0]
             return found
 
         def one(user: int) -> None:
@@ -193,9 +196,32 @@ class _Factored:
             _diagonal(out)[...] += out.dtype.type(1.0 / self.variance)
 
 
-def _log_volumes(matrices: FloatArray) -> FloatArray:
-    """Log determinants of positive definite matrices."""
-    return 2.0 * np.asarray(np.log(np.einsum("...ii->...i", np.linalg.cholesky(matrices))).sum(axis=-1))
+def _inverted(matrices: FloatArray, out: FloatArray) -> FloatArray:
+    """Inverses of positive definite matrices, which are overwritten, into `out`; their log determinants."""
+    pivots = np.empty(matrices.shape[:2])
+    for matrix, found in zip(matrices, pivots, strict=True):
+        found[...] = np.diagonal(_factor(matrix))
+        _potri(matrix.T, lower=True, overwrite_c=True)
+    np.add(matrices, matrices.transpose(0, 2, 1), out=out)  # one triangle each, and the diagonal twice
+    np.einsum("...ii->...i", out)[...] *= 0.5
+    return 2.0 * np.asarray(np.log(pivots).sum(axis=-1))
+
+
+def _solved(matrices: FloatArray, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """matrices⁻¹ vectors, (U, d, k), and log determinants of positive definite matrices, which are overwritten."""
+    pivots, found = np.empty(matrices.shape[:2]), np.empty(vectors.shape)
+    for user, matrix in enumerate(matrices):
+        factor = _factor(matrix)
+        found[user], pivots[user] = _potrs(factor, vectors[user], lower=True)[0], np.diagonal(factor)
+    return found, 2.0 * np.asarray(np.log(pivots).sum(axis=-1))
+
+
+def _factor(matrix: FloatArray) -> FloatArray:
+    """The lower Cholesky factor in place of a symmetric matrix, in the order LAPACK works in."""
+    factor, failed = _potrf(matrix.T, lower=True, clean=True, overwrite_a=True)
+    if failed:
+        raise np.linalg.LinAlgError(f"information matrix is not positive definite (pivot {failed})")
+    return np.asarray(factor)
 
 
 def _diagonal(matrix: FloatArray) -> FloatArray:

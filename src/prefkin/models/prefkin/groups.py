@@ -215,23 +215,29 @@ def asked_anew(
     sizes: FloatArray,
     prior: Prior,
     contenders: int,
+    sure: float = 1.0,
 ) -> FloatArray:
-    """Memberships of those who are asked, (asked, K); `alone` is their log weight of standing alone."""
+    """Memberships of those who are asked, (asked, K); `alone` is their log weight of standing alone.
+
+    From a probability of `sure` on, a place is taken as found: nothing is left for others.
+    """
     new = np.empty((len(asked), len(sizes)))
     for piece, own in crowd:
         some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
         mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
         fits = _fits(mine, share[asked[some]], centres, sizes, prior, alone[some], contenders)
-        new[some] = _chances(fits, alone[some])
+        new[some] = _chances(fits, alone[some], sure)
     return new
 
 
-def _chances(fits: FloatArray, alone: FloatArray) -> FloatArray:
-    """Probability of each group from log weights of the groups and of standing alone."""
+def _chances(fits: FloatArray, alone: FloatArray, sure: float = 1.0) -> FloatArray:
+    """Probability of each group from log weights of the groups and of standing alone; 1 where above `sure`."""
     log = np.column_stack([fits, alone])
     chance = np.exp(log - log.max(axis=1, keepdims=True))
     share = (chance / chance.sum(axis=1, keepdims=True))[:, :-1]
     share[share < LIMITS.unlikely] = 0.0
+    found = share.max(axis=1, initial=0.0) > sure
+    share[found] = share[found] > sure
     return share
 
 
@@ -437,12 +443,18 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
 
 @in_one_order
 def place(
-    known: Mixture, data: Signed, rounds: int = 8, contenders: int | None = None, who: IntArray | None = None
+    known: Mixture,
+    data: Signed,
+    rounds: int = 8,
+    contenders: int | None = None,
+    who: IntArray | None = None,
+    sure: float = 1.0,
 ) -> Mixture:
     """New users among known groups: those groups, and everybody in them, stay as they are.
 
     `who` says where in `known` each one stands whose answers are already in the groups (−1: nowhere): these answers are
-    taken out first. Evidence is that of everybody's answers, each placed for themselves.
+    taken out first. Evidence is that of everybody's answers, each placed for themselves. Places are taken as found from
+    a probability of `sure` on.
     """
     sizes, prior = known.sizes, known.prior
     contenders = affordable(data).contenders if contenders is None else contenders
@@ -459,7 +471,7 @@ def place(
         fits = _fits(terms, nowhere, known.centres, sizes, prior, alone, contenders)
         if without is not None:
             fits[without.user, without.group] = without.fits(terms, sizes, prior)
-        share = np.ones(fits.shape) if known.by_degrees else _chances(fits, alone)
+        share = np.ones(fits.shape) if known.by_degrees else _chances(fits, alone, sure)
         seats = share if without is None else without.seats(share)
         evidence = float((logsumexp(np.column_stack([fits, alone]), axis=1) - weight).sum())
         found = solved(users, sites, seats, prior, evidence, terms=terms, centres=centres)

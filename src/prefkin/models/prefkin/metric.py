@@ -58,7 +58,7 @@ class Metric:
         return points * self.root if self.root.ndim == 1 else points @ self.root.T
 
     def covariance(self, C: FloatArray) -> FloatArray:
-        """R C Rᵀ, (d, d)."""
+        """R C Rᵀ, (..., d, d)."""
         return C * np.outer(self.root, self.root) if self.root.ndim == 1 else self.root @ C @ self.root.T
 
     def signed(self, users: UserRows) -> Signed:

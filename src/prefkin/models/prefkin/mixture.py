@@ -311,8 +311,8 @@ class Mixture:
         sites, mean, variance = self.sites.stretched(stretch), stretch * mean, stretch**2 * variance
         return improved(sites, data, mean, variance, step)
 
-    def margins(self, data: Signed) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the margin of each row of these users, (n,) each."""
+    def margins(self, data: Signed, C: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the margin of each row of these users, (n,) each; `C`: covariances, if known."""
         mean, variance = np.empty(len(data.X)), np.empty(len(data.X))
         centre = self.mean.astype(data.X.dtype)
         if data.dim > STACKED_UP_TO:
@@ -323,13 +323,39 @@ class Mixture:
 
             for_each(one, range(len(self)), label="uncertainty of margins")
             return mean, variance
-        for piece in pieces(len(self), data.dim**2, IN_CACHE):
-            for user, C in zip(range(piece.start, piece.stop), covariances(self, piece), strict=True):
+        sure = (self.share.max(axis=1, initial=0.0) >= 1.0 - LIMITS.unlikely) & (C is None)
+        torn = np.flatnonzero(~sure)
+        for piece in pieces(len(torn), data.dim**2, IN_CACHE):
+            who = torn[piece]
+            for user, own_C in zip(who.tolist(), covariances(self, who) if C is None else C[who], strict=True):
                 own = data.own(user)
                 X = data.X[own]
                 mean[own] = X @ centre[user]
-                np.einsum("ij,ij->i", X @ C, X, out=variance[own])
+                np.einsum("ij,ij->i", X @ own_C, X, out=variance[own])
+        for k in np.flatnonzero((self.share[sure] > 0.5).any(axis=0)).tolist():
+            self._sure_margins(data, np.flatnonzero(sure & (self.share[:, k] > 0.5)), k, mean, variance)
         return mean, np.maximum(variance, 0.0, out=variance)
+
+    def _sure_margins(self, data: Signed, users: IntArray, k: int, mean: FloatArray, variance: FloatArray) -> None:
+        """Of those who surely are in group k: xᵀ(τ²G + G doubt G)x from Gx, without the matrix in between."""
+        within, doubt, d = self.prior.within, self.centres.doubt[k], data.dim
+        for piece in pieces(len(users), d * d, IN_CACHE):
+            who = users[piece]
+            A, sizes = self.terms_of(who).A, data.starts[who + 1] - data.starts[who]
+            ends = np.cumsum(sizes).tolist()
+            X, through = np.empty((ends[-1], d)), np.empty((ends[-1], d))
+            here_are = [slice(end - n, end) for n, end in zip(sizes.tolist(), ends, strict=True)]
+            own = [(data.own(user), here) for user, here in zip(who.tolist(), here_are, strict=True)]
+            for (given, here), user, each in zip(own, who.tolist(), A, strict=True):
+                X[here] = data.X[given]
+                np.matmul(X[here], each, out=through[here])
+                np.matmul(X[here], self.mean[user], out=mean[given])
+            through *= -within
+            through += X
+            found = np.einsum("ij,ij->i", through @ doubt, through)
+            found += within * np.einsum("ij,ij->i", X, through)
+            for given, here in own:
+                variance[given] = found[here]
 
 
 def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
@@ -406,10 +432,11 @@ def solved(
     middle, trust, mean = share @ centres.mean, share.sum(axis=1), np.empty((len(share), users.dim))
     for piece, own in crowd:
         mean[piece] = own.posterior_means(middle[piece], prior.within, trust[piece])
-    apart = Apart.of(users, share, prior)
-    if len(apart.who):
-        w = apart.weight
-        mean[apart.who] += apart.terms.posterior_means(w[:, None] * prior.m0, prior.alone, w)
+    alone = alone_in(share)
+    apart = np.flatnonzero(alone > LIMITS.unlikely / 2.0)
+    if len(apart):
+        w = alone[apart]
+        mean[apart] += users.some(apart).posterior_means(w[:, None] * prior.m0, prior.alone, w)
     return Mixture(users, share, mean, prior, centres, sites, evidence, crowd.terms)
 
 

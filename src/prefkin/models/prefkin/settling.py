@@ -4,19 +4,20 @@ People come in parts, of which each is looked at alone; what they have in common
 all that is in memory, or a shard of a crowd that no memory holds, on whichever machine:
 
     place   everybody among the groups as they are known
-    seat    everybody may move, their own answers taken out of a group first; twice
+    seat    whoever is not sure may move, their own answers taken out of a group first; twice
     match   sites, to what is believed now
     finish  posteriors
 
-Each step but the last ends with the sums from which the next one is told centres and sizes of groups. Between the first
-two, groups of which those who taught the prior had too few members to see are sought among those left alone.
+Each step but the last ends with the sums (`seat`: with what changed in them) from which the next one is told centres
+and sizes of groups. Between the first two, groups of which those who taught the prior had too few members to see are
+sought among those left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ import numpy as np
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
-from prefkin.inference.quadratics import Signed, Terms, expand
+from prefkin.inference.quadratics import STACKED_UP_TO, Quadratics, Signed, Terms, expand
 from prefkin.models.prefkin.groups import NOBODY, asked_anew, merged_sets, place
 from prefkin.models.prefkin.mixture import (
     IN_CACHE,
@@ -40,7 +41,19 @@ from prefkin.models.prefkin.mixture import (
 )
 from prefkin.models.prefkin.settings import LIMITS
 
-__all__ = ["STEPS", "Loners", "Parts", "State", "Sums", "Told", "finish", "loners_of", "settle", "settle_parts"]
+__all__ = [
+    "STEPS",
+    "Loners",
+    "Parts",
+    "State",
+    "Sums",
+    "Told",
+    "a_few",
+    "finish",
+    "loners_of",
+    "settle",
+    "settle_parts",
+]
 
 ROUNDS = 2  # in which everybody may move
 CONTENDERS = 12  # groups of which an exact look is taken for each user
@@ -54,6 +67,17 @@ class State(NamedTuple):
     sites: Sites
     asked: BoolArray  # (n,) whose place is not sure yet
 
+    def between(self, users: slice, data: Signed) -> State:
+        """Of people at consecutive positions; `data` are the rows of all of them."""
+        rows = slice(int(data.starts[users.start]), int(data.starts[users.stop]))
+        return State(self.share[users], Sites(*(each[rows] for each in self.sites)), self.asked[users])
+
+    @classmethod
+    def joined(cls, parts: Sequence[State]) -> State:
+        """One after the other."""
+        share, asked = (np.concatenate([getattr(part, name) for part in parts]) for name in ("share", "asked"))
+        return cls(share, Sites(*(np.concatenate(each) for each in zip(*(p.sites for p in parts), strict=True))), asked)
+
 
 class Sums(NamedTuple):
     """Over the people of one part, or of several."""
@@ -66,6 +90,10 @@ class Sums(NamedTuple):
     def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
         terms, sizes = self.terms + other.terms, self.sizes + other.sizes
         return Sums(terms, sizes, self.moved + other.moved, self.people + other.people)
+
+    def changed(self, change: Sums) -> Sums:
+        """After some people moved."""
+        return (self + change)._replace(moved=change.moved, people=change.people)
 
     def of(self, groups: BoolArray) -> Sums:
         """Of some of the groups."""
@@ -85,6 +113,14 @@ class Told:
     kept: BoolArray  # (K,) of the groups before, those that are still there
     who: IntArray  # positions in this part of those who taught the prior, or who are seated in a set of loners
     share: FloatArray  # (who, K) their memberships
+
+    def between(self, users: slice) -> Told:
+        """What is told to people at consecutive positions."""
+        mine = (self.who >= users.start) & (self.who < users.stop)
+        return replace(self, who=self.who[mine] - users.start, share=self.share[mine])
+
+
+Step = Callable[[Callable[[], Signed], State | None, Told], tuple[State, Sums]]
 
 
 class Loners(NamedTuple):
@@ -112,31 +148,66 @@ class Parts(Protocol):
 # -- one part --------------------------------------------------------------------------------------------------------
 
 
-def _place(data: Signed, state: State | None, told: Told) -> State:  # noqa: ARG001 - as all steps
-    known = told.around
-    share, sites = np.empty((len(data), known.share.shape[1])), Sites.start(data.weights)
-    for piece in pieces(len(data), data.dim**2, 4 * IN_CACHE):
-        part = data.between(piece)
-        placed, rows = place(known, part, 2, CONTENDERS), slice(data.starts[piece.start], data.starts[piece.stop])
-        share[piece] = placed.share
-        for target, values in zip(sites, placed.refined(part), strict=True):
-            target[rows] = values
+def a_few(people: int, centres: Centres) -> Iterator[slice]:
+    """Slices of so many people, few enough that what is made of them stays in the cache: not fewer than groups."""
+    K, d = centres.mean.shape
+    room = IN_CACHE if d <= STACKED_UP_TO else LIMITS.at_once
+    return pieces(people, d * d, max(room, min(K * d * d, LIMITS.at_once)))
+
+
+def _a_few_at_a_time(step: Callable[[Signed, State | None, Told], tuple[State, Sums]]) -> Step:
+    """The step in a part, from what it does for some of its people."""
+
+    @in_one_order
+    @wraps(step)
+    def whole(people: Callable[[], Signed], state: State | None, told: Told) -> tuple[State, Sums]:
+        data = people()
+        found = [
+            step(data.between(piece), None if state is None else state.between(piece, data), told.between(piece))
+            for piece in a_few(len(data), told.around.centres)
+        ]
+        states, sums = zip(*found, strict=True)
+        return State.joined(states), sum(sums[1:], start=sums[0])
+
+    return whole
+
+
+@_a_few_at_a_time
+def place_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:  # noqa: ARG001 - as all steps
+    """Everybody among the groups as they are known; who is sure of a group then is not asked again."""
+    placed = place(told.around, data, 2, CONTENDERS, sure=LIMITS.sure)
+    share, sites = placed.share.copy(), placed.refined(data)
     share[told.who] = told.share  # they shaped the groups: their own data were taken out when they chose
-    return State(share, sites, np.ones(len(data), dtype=bool))
+    return _summed(expand(data, sites), State(share, sites, share.max(axis=1, initial=0.0) < LIMITS.sure), told)
 
 
-def _seat(data: Signed, state: State | None, told: Told) -> tuple[State, Crowd, float]:
+@in_one_order
+def seat_step(people: Callable[[], Signed], state: State | None, told: Told) -> tuple[State, Sums]:
+    """Those who are not sure of their place choose again; the sums are what that changes."""
     assert state is not None
-    share, prior = _widened(state.share, told), told.around.prior
-    users = expand(data, state.sites)
-    crowd, asked = Crowd(users, prior.within), np.flatnonzero(state.asked)
-    alone = users.some(asked).evidences(prior.m0, prior.alone) + prior.lonely if len(asked) else np.empty(0)
-    new = asked_anew(crowd, share, asked, alone, told.around.centres, told.around.sizes, prior, CONTENDERS)
-    moved = float(np.abs(new - share[asked]).sum())
-    unsure = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure
-    share[asked], left = new, state.asked.copy()
-    left[asked] = unsure
-    return State(share, state.sites, left), crowd, moved
+    share, left, prior, around = _widened(state.share, told), state.asked.copy(), told.around.prior, told.around
+    K, d = around.centres.mean.shape
+    change, moved = Terms(np.zeros((K, d, d)), np.zeros((K, d)), np.zeros(K)), np.zeros(K + 1)
+    asked = np.flatnonzero(state.asked)
+    for piece in a_few(len(asked), around.centres):
+        data, who = people(), asked[piece]
+        users, old = expand(data.some(who), state.sites.of(data.rows_of(who))), share[who]
+        alone, crowd = users.evidences(prior.m0, prior.alone) + prior.lonely, Crowd(users, prior.within)
+        every, groups = np.arange(len(who)), (around.centres, around.sizes, prior, CONTENDERS, LIMITS.sure)
+        new = asked_anew(crowd, old, every, alone, *groups)
+        change, share[who] = change + crowd.summed(new - old), new
+        moved += np.append((new - old).sum(axis=0), np.abs(new - old).sum())
+        left[who] = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure
+    sums = Sums(change, moved[:-1], float(moved[-1]), np.array([len(share), int(left.sum())]))
+    return State(share, state.sites, left), sums
+
+
+@_a_few_at_a_time
+def match_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:
+    """Sites matched to what is believed now."""
+    found = _finish(data, state, told)
+    sites = found.refined(data)
+    return _summed(expand(data, sites), State(found.share, sites, np.zeros(len(data), dtype=bool)), told)
 
 
 def _widened(share: FloatArray, told: Told) -> FloatArray:
@@ -145,11 +216,6 @@ def _widened(share: FloatArray, told: Told) -> FloatArray:
     wider[:, : int(told.kept.sum())] = share[:, told.kept]
     wider[told.who] = told.share
     return wider
-
-
-def _match(data: Signed, state: State | None, told: Told) -> State:
-    found = _finish(data, state, told)
-    return State(found.share, found.refined(data), np.zeros(len(data), dtype=bool))
 
 
 def _finish(data: Signed, state: State | None, told: Told) -> Mixture:
@@ -161,33 +227,13 @@ def _finish(data: Signed, state: State | None, told: Told) -> Mixture:
     return replace(found, others=replace(around.others, sizes=around.others.sizes - share.sum(axis=0)))
 
 
-@in_one_order
-def place_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:
-    """Everybody among the groups as they are known."""
-    state = _place(data, state, told)
-    return state, _summed(Crowd(expand(data, state.sites), told.around.prior.within), state)
-
-
-@in_one_order
-def seat_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:
-    """Those who are not sure of their place choose again."""
-    state, crowd, moved = _seat(data, state, told)
-    return state, _summed(crowd, state, moved)
-
-
-@in_one_order
-def match_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:
-    """Sites matched to what is believed now."""
-    state = _match(data, state, told)
-    return state, _summed(Crowd(expand(data, state.sites), told.around.prior.within), state)
-
-
-def _summed(crowd: Crowd, state: State, moved: float = 0.0) -> Sums:
+def _summed(users: Quadratics, state: State, told: Told) -> tuple[State, Sums]:
     people = np.array([len(state.share), int(state.asked.sum())])
-    return Sums(crowd.summed(state.share), state.share.sum(axis=0), moved, people)
+    terms = Crowd(users, told.around.prior.within).summed(state.share)
+    return state, Sums(terms, state.share.sum(axis=0), 0.0, people)
 
 
-STEPS = {"place": place_step, "seat": seat_step, "match": match_step}
+STEPS: dict[str, Step] = {"place": place_step, "seat": seat_step, "match": match_step}
 
 
 # -- all of them -----------------------------------------------------------------------------------------------------
@@ -216,7 +262,8 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
             kept = sums.sizes > NOBODY
             if not kept.any():
                 break
-            sums = parts.each("seat", partial(_told, say(sums.of(kept)), kept, columns, None if turn else seats))
+            sums = sums.of(kept)
+            sums = sums.changed(parts.each("seat", partial(_told, say(sums), kept, columns, None if turn else seats)))
             columns = int(kept.sum())
             if sums.settled:
                 break
@@ -275,7 +322,7 @@ class _InMemory:
         return [(self.who, self.known.share)]
 
     def each(self, step: str, tell: Callable[[int], Told]) -> Sums:
-        self.state, sums = STEPS[step](self.data, self.state, tell(0))
+        self.state, sums = STEPS[step](lambda: self.data, self.state, tell(0))
         return sums
 
     def loners(self, around: Mixture, most: int) -> Loners:

@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,26 +33,24 @@ from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
 from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites, above_zero
-from prefkin.inference.quadratics import Signed, Terms
+from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms
 from prefkin.models.crowd_files import PEOPLE, read_crowd, write_crowd
 from prefkin.models.prefkin.calibrate import Fitted, best_temperature, losses_by_temperature
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import (
-    IN_CACHE,
     Centres,
-    Crowd,
     Mixture,
     Others,
     Prior,
     alone_in,
+    covariances,
     finished,
     nobody,
-    pieces,
 )
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import group_chances
 from prefkin.models.prefkin.settings import LIMITS, TRUST
-from prefkin.models.prefkin.settling import STEPS, Loners, State, Sums, Told, finish, loners_of, settle_parts
+from prefkin.models.prefkin.settling import STEPS, Loners, State, Sums, Told, a_few, finish, loners_of, settle_parts
 from prefkin.models.reports import FoldedIn, Summary
 
 if TYPE_CHECKING:
@@ -160,11 +158,11 @@ def _signed(data: ShardedComparisons, root: FloatArray, number: int) -> tuple[Us
 def take_step(task: Task, number: int) -> None:
     """One shard's state after the step, and the sums over its people."""
     with threads(1), single_threaded():
-        data = _signed(task.data, task.root, number)[1]
         own = _read(task.after / f"told-{number}.npz")
         told = Told(_groups_at(task.after / "told.npz"), own["kept"], own["who"], own["share"])
         state = None if task.before is None else _as_state(_read(task.before / f"state-{number}.npz"))
-        state, sums = STEPS[task.step](data, state, told)
+        people = cache(lambda: _signed(task.data, task.root, number)[1])
+        state, sums = STEPS[task.step](people, state, told)
         _write(task.after / f"state-{number}.npz", _of_state(state))
         _write(task.after / f"sums-{number}.npz", _of_sums(sums))  # last: a shard that has sums is done
 
@@ -181,50 +179,87 @@ class Finish(NamedTuple):
     people: Path
 
 
+class Posteriors(NamedTuple):
+    """Of some people, as they are looked up later."""
+
+    theta: FloatArray
+    size: FloatArray  # (n,) tr C, of which radii are made
+    square: FloatArray  # (n,) tr C²
+    weights: FloatArray  # (n, K + 1)
+    from_others: FloatArray  # (n,)
+    sites: FloatArray  # (3, rows), or 6 of them where there is a wider mixture
+    loss: FloatArray  # at each temperature
+
+    @classmethod
+    def of(cls, fitted: Fitted, data: Signed, tempered: bool) -> Posteriors:
+        """Covariances are made once."""
+        mixture, wide, metric = fitted.mixture, fitted.wide, fitted.metric
+        C = covariances(mixture, slice(None)) if tempered and data.dim <= STACKED_UP_TO else None
+        known = fitted.covariances(slice(None)) if C is None or wide is not None else metric.covariance(C)
+        own = np.einsum("uii->u", mixture.terms_of(np.arange(len(data))).A, dtype=np.float64)
+        from_others = 1.0 - mixture.prior.within * own / data.dim
+        return cls(
+            metric.preferences(mixture.mean),
+            np.einsum("uii->u", known),
+            np.einsum("uij,uij->u", known, known),
+            mixture.weights,
+            np.where(mixture.share.max(axis=1, initial=0.0) > 0.5, from_others, 0.0),
+            np.array([site for each in (mixture, wide) if each is not None for site in each.sites[:3]]),
+            losses_by_temperature(mixture, data, C) if tempered else np.zeros(1),
+        )
+
+
 def finish_shard(task: Finish, number: int) -> None:
     """One shard's people: a row each."""
     from prefkin.data.buckets import write_table
 
     with threads(1), single_threaded():
         rows, data = _signed(task.data, task.root, number)
+        groups = [_groups_at(file) for file in task.groups]
         states = [_as_state(_read(folder / f"state-{number}.npz")) for folder in task.states]
-        mixture, *wide = (
-            at_their_modes(finish(data, state, _groups_at(groups)), data)
-            for state, groups in zip(states, task.groups, strict=True)
-        )
-        fitted = Fitted(mixture, Metric(task.root), wide[0] if wide else None)
-        share, weights, d = mixture.share, mixture.weights, data.dim
-        radius, from_others = np.empty(len(rows)), np.zeros(len(rows))
-        for piece in pieces(len(rows), d * d, IN_CACHE):
-            C = fitted.covariances(piece)
-            radius[piece] = TRUST.caution * ball_radius(
-                np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C), task.level
+        found = list[Posteriors]()
+        for piece in a_few(len(rows), groups[0].centres):
+            some = data.between(piece)
+            mixture, *wide = (
+                at_their_modes(finish(some, state.between(piece, data), around), some)
+                for state, around in zip(states, groups, strict=True)
             )
-        for piece, terms in Crowd(mixture.users, mixture.prior.within, mixture.terms):
-            own = mixture.prior.within * np.einsum("uii->u", terms.A, dtype=np.float64) / d
-            from_others[piece] = np.where(share[piece].max(axis=1, initial=0.0) > 0.5, 1.0 - own, 0.0)
-        place = np.argmax(weights, axis=1)
-        thin = csr_array(share)
-        begins = thin.indptr.tolist()
-        whole = np.array([site for each in (mixture, *wide) for site in each.sites[:3]])  # (3 or 6, n)
-        own_rows = [slice(a, b) for a, b in pairwise(rows.starts.tolist())]
-        columns: Table = {
-            "user": rows.labels,
-            "comparisons": rows.counts,
-            "theta": fitted.metric.preferences(mixture.mean),
-            "radius": radius,
-            "group": np.where(place == share.shape[1], -1, place),
-            "probability": weights[np.arange(len(rows)), place],
-            "groups": [thin.indices[a:b].astype("<i4").tobytes() for a, b in pairwise(begins)],
-            "shares": [thin.data[a:b].astype("<f8").tobytes() for a, b in pairwise(begins)],
-            "sites": [np.ascontiguousarray(whole[:, own]).tobytes() for own in own_rows],
-        }
+            fitted = Fitted(mixture, Metric(task.root), wide[0] if wide else None)
+            found.append(Posteriors.of(fitted, some, task.tempered))
+        *_, losses = parts = list(zip(*found, strict=True))
+        theta, size, square, weights, from_others = (np.concatenate(part) for part in parts[:5])
+        radius = TRUST.caution * ball_radius(size, square, task.level)
+        columns = people_table(rows, theta, radius, weights, np.concatenate(parts[5], axis=1))
         write_table(task.people / shard_name(number), columns)
-        uncertain = int((weights.max(axis=1) < TRUST.certain_place).sum())
-        counts = np.bincount(place, minlength=share.shape[1] + 1)
-        sums = np.array([uncertain, float(from_others.sum()), float(rows.counts.sum())])
-        loss = losses_by_temperature(mixture, data) if task.tempered else np.zeros(1)
-        _write(task.people / f"told-{number}.npz", {"counts": counts, "sums": sums, "loss": loss})
+        told = told_of(rows, weights, from_others)
+        _write(task.people / f"told-{number}.npz", {**told, "loss": np.sum(losses, axis=0)})
+
+
+def people_table(
+    rows: UserRows, theta: FloatArray, radius: FloatArray, weights: FloatArray, sites: FloatArray
+) -> Table:
+    """What is known about people, a row each."""
+    place, (n, wide) = np.argmax(weights, axis=1), weights.shape
+    thin = csr_array(weights[:, :-1])
+    begins = thin.indptr.tolist()
+    return {
+        "user": rows.labels,
+        "comparisons": rows.counts,
+        "theta": theta,
+        "radius": radius,
+        "group": np.where(place == wide - 1, -1, place),
+        "probability": weights[np.arange(n), place],
+        "groups": [thin.indices[a:b].astype("<i4").tobytes() for a, b in pairwise(begins)],
+        "shares": [thin.data[a:b].astype("<f8").tobytes() for a, b in pairwise(begins)],
+        "sites": [np.ascontiguousarray(sites[:, a:b]).tobytes() for a, b in pairwise(rows.starts.tolist())],
+    }
+
+
+def told_of(rows: UserRows, weights: FloatArray, from_others: FloatArray) -> Arrays:
+    """Sums over people, for summaries: likeliest members; how many are uncertain, what comes from others, rows."""
+    counts = np.bincount(np.argmax(weights, axis=1), minlength=weights.shape[1])
+    uncertain = int((weights.max(axis=1) < TRUST.certain_place).sum())
+    return {"counts": counts, "sums": np.array([uncertain, float(from_others.sum()), float(rows.counts.sum())])}
 
 
 # -- all shards ------------------------------------------------------------------------------------------------------
