@@ -55,11 +55,13 @@ def _series(name: str, values: np.ndarray[Any, Any] | list[bytes]) -> pl.Series:
     return pl.Series(name, values.tolist() if values.dtype.kind == "O" else values)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None, only: LabelArray | None = None) -> Table:
-    """What `write_table` wrote: all of it, or the rows of some users."""
+def read_table(path: Path, columns: Sequence[str] | None = None, only: LabelArray | slice | None = None) -> Table:
+    """What `write_table` wrote: all of it, or the rows of some users, by label or by position."""
     with _readable(path):
         found = pl.scan_parquet(path, glob=False)
-        if only is not None:
+        if isinstance(only, slice):
+            found = found.slice(only.start, only.stop - only.start)
+        elif only is not None:
             wanted = pl.Series(only.tolist())
             found = found.filter(pl.col("user").is_in(wanted.implode()))
         frame = (found if columns is None else found.select(columns)).collect()

@@ -108,6 +108,18 @@ class UserRows:
         return np.array([self.index(label) for label in distinct.tolist()], dtype=np.intp)[codes]
 
 
+def consecutive(users: UserRows, at: slice) -> UserRows:
+    """Users at consecutive positions, as views; contexts, items and habits go.
+
+    >>> both = UserRows(Rows(np.eye(2), np.ones(2), np.ones(2)), np.array([0, 1, 2]), np.array(["ann", "cy"]))
+    >>> consecutive(both, slice(1, 2)).labels.tolist()
+    ['cy']
+    """
+    starts = users.starts[at.start : at.stop + 1]
+    rows = slice(int(starts[0]), int(starts[-1]))
+    return UserRows(Rows(*(part[rows] for part in users.rows)), starts - starts[0], users.labels[at])
+
+
 class Grown(NamedTuple):
     """Comparisons with more of them: who stands where."""
 

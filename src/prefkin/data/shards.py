@@ -12,16 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from prefkin.data.arrays import LabelArray
+from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.checks import label_array
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.usage import free_memory
 
-__all__ = ["MANIFEST", "ShardedComparisons", "Table", "checksum", "code_of", "open_comparisons", "shard_name"]
+__all__ = [
+    "MANIFEST",
+    "ShardedComparisons",
+    "Table",
+    "checksum",
+    "code_of",
+    "open_comparisons",
+    "replaced",
+    "shard_name",
+]
 
 MANIFEST = "shards.json"
 MIXERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
+
+HELD = 8  # times its features that a shard takes in memory while it is worked on
 
 Table = dict[str, np.ndarray[Any, Any] | list[bytes]]  # a row for each user
 
@@ -127,6 +138,8 @@ class ShardedComparisons:
     users: tuple[int, ...]  # in each shard
     rows: tuple[int, ...]  # in each shard
     memory: int = field(default_factory=lambda: free_memory() // 2, compare=False)  # bytes a fit may use, roughly
+    later: Path | None = None  # shards of those who answered more since, with all of their rows
+    more: tuple[int, int] = (0, 0)  # users and comparisons that came with them
 
     @classmethod
     def at(cls, home: Path) -> ShardedComparisons:
@@ -161,12 +174,17 @@ class ShardedComparisons:
     @property
     def n_users(self) -> int:
         """In all shards."""
-        return sum(self.users)
+        return sum(self.users) + self.more[0]
 
     @property
     def n_comparisons(self) -> int:
         """In all shards."""
-        return sum(self.rows)
+        return sum(self.rows) + self.more[1]
+
+    @property
+    def room(self) -> int:
+        """How many shards may be held at once with what is made of them."""
+        return max(self.memory // (HELD * 4 * self.dim * max(self.rows)), 1)
 
     @property
     def n_shards(self) -> int:
@@ -178,11 +196,22 @@ class ShardedComparisons:
 
     def shard(self, number: int) -> UserRows:
         """All users of one shard."""
-        return self._rows([self._table(number)])
+        return self._rows(self._tables(number))
+
+    def sizes(self, number: int) -> tuple[LabelArray, IntArray]:
+        """Labels of the users of one shard as it was made, and how many rows each one has."""
+        from prefkin.data.buckets import read_table
+
+        table = read_table(self.home / shard_name(number), ["user", "rows"])
+        return np.asarray(table["user"]), np.asarray(table["rows"])
+
+    def between(self, number: int, users: slice) -> UserRows:
+        """Users at these positions of one shard as it was made; nothing else is read."""
+        return self._rows([_read(self.home / shard_name(number), users)])
 
     def shards(self, numbers: Sequence[int]) -> UserRows:
         """All users of several shards, in memory together, sorted by label."""
-        return self._rows([self._table(number) for number in numbers if self.users[number]])
+        return self._rows([table for number in numbers for table in self._tables(number)])
 
     def shard_of(self, labels: LabelArray) -> np.ndarray[Any, Any]:
         """In which shard each user would be."""
@@ -192,7 +221,11 @@ class ShardedComparisons:
         """Of the users of one shard, in the order of their rows."""
         from prefkin.data.buckets import read_table
 
-        return np.asarray(read_table(self.home / shard_name(number), ["user"])["user"])
+        first = np.asarray(read_table(self.home / shard_name(number), ["user"])["user"])
+        file = None if self.later is None else self.later / shard_name(number)
+        if file is None or not file.exists():
+            return first
+        return np.union1d(first, np.asarray(read_table(file, ["user"])["user"]))
 
     def of(self, users: Sequence[Hashable]) -> UserRows:
         """Some users' rows, sorted by label: nothing is read but what holds them."""
@@ -200,7 +233,7 @@ class ShardedComparisons:
         self.refuse_strangers(given)
         wanted = np.array(sorted(given), dtype=np.int64 if self.integers else object)
         shard = self.shard_of(wanted)
-        tables = [self._table(int(k), wanted[shard == k]) for k in np.unique(shard)]
+        tables = [table for k in np.unique(shard).tolist() for table in self._tables(k, wanted[shard == k])]
         found = {label for table in tables for label in np.asarray(table["user"]).tolist()}
         for label in wanted.tolist():
             if label not in found:
@@ -244,18 +277,12 @@ class ShardedComparisons:
         if Sources(self.source, self.columns, self.drop).fingerprint != self.fingerprint:
             raise ShardError(f"{self.source}: the comparisons changed since they were fitted; fit again")
 
-    def _table(self, number: int, only: LabelArray | None = None) -> Table:
-        from prefkin.data.buckets import read_table
-
-        file = self.home / shard_name(number)
-        if not self.users[number]:
-            return {"user": np.empty(0, dtype=np.int64)}
-        table = read_table(file, only=only)
-        blobs = [table[name] for name in table if name not in ("user", "rows", "check")]
-        for check, each in zip(np.asarray(table["check"]).tolist(), zip(*blobs, strict=True), strict=True):
-            if check != checksum(each):
-                raise ShardError(f"{file}: this shard is damaged; delete its folder, and run again")
-        return table
+    def _tables(self, number: int, only: LabelArray | None = None) -> list[Table]:
+        """Of those who did not answer since the shards were made, and of those who did."""
+        tables = [_read(self.home / shard_name(number), only)] if self.users[number] else []
+        if self.later is not None and (file := self.later / shard_name(number)).exists():
+            return replaced(tables, _read(file, only))
+        return tables
 
     def _rows(self, tables: Sequence[Table]) -> UserRows:
         tables = [table for table in tables if len(table["user"])]
@@ -271,7 +298,30 @@ class ShardedComparisons:
 
         counts = np.concatenate([np.asarray(table["rows"]) for table in tables])[order]
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.intp)
-        y = joined("y", "u1").astype(np.float64)
+        y, every_context = joined("y", "u1").astype(np.float64), all("context" in table for table in tables)
         weights = joined("weight", "<f8") if self.weighted else np.ones(len(y))
-        contexts = np.unique(joined("context", "<u8"), return_inverse=True)[1] if "context" in tables[0] else None
+        contexts = np.unique(joined("context", "<u8"), return_inverse=True)[1] if every_context else None
         return UserRows(Rows(joined("z", "<f4").reshape(-1, self.dim), y, weights), starts, labels[order], contexts)
+
+
+def _read(file: Path, only: LabelArray | slice | None) -> Table:
+    """Users' comparisons, each with the checksum that it had."""
+    from prefkin.data.buckets import read_table
+
+    table = read_table(file, only=only)
+    blobs = [table[name] for name in table if name not in ("user", "rows", "check")]
+    for check, each in zip(np.asarray(table["check"]).tolist(), zip(*blobs, strict=True), strict=True):
+        if check != checksum(each):
+            raise ShardError(f"{file}: this shard is damaged; delete its folder, and run again")
+    return table
+
+
+def replaced(tables: Sequence[Table], new: Table) -> list[Table]:
+    """Tables without those users whose rows are new, and the new ones."""
+    again = np.asarray(new["user"])
+
+    def others(table: Table) -> Table:
+        kept = np.flatnonzero(~np.isin(np.asarray(table["user"]), again)).tolist()
+        return {name: [each[i] for i in kept] if isinstance(each, list) else each[kept] for name, each in table.items()}
+
+    return [*(others(table) for table in tables), new]

@@ -32,7 +32,7 @@ def on_workers(number: int) -> Iterator[None]:
     with (
         dask.LocalCluster(**quiet, memory_limit=0, silence_logs=logging.CRITICAL) as cluster,
         dask.Client(cluster) as client,
-        on_executor(client.get_executor(pure=False, retries=RETRIES)),
+        on_executor(client.get_executor(pure=False, retries=RETRIES), here=True),
     ):
         yield
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from itertools import islice
 from typing import TypeVar
 
 from prefkin.execution.blas import single_threaded
@@ -21,7 +22,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _threads: ContextVar[int | None] = ContextVar("prefkin_threads", default=None)
-_executor: ContextVar[Executor | None] = ContextVar("prefkin_executor", default=None)
+_executor: ContextVar[tuple[Executor | None, bool]] = ContextVar("prefkin_executor", default=(None, True))
 
 
 @contextmanager
@@ -70,38 +71,49 @@ def for_each(work: Callable[[Item], Result], items: Sequence[Item], *, label: st
 
 
 @contextmanager
-def on_executor(executor: Executor) -> Iterator[None]:
+def on_executor(executor: Executor, *, here: bool = False) -> Iterator[None]:
     """Let work over shards inside the block be done by this executor: processes, or `client.get_executor()` of Dask.
+
+    `here` says that its workers share the memory of this machine.
 
     >>> with ThreadPoolExecutor(2) as pool, on_executor(pool):
     ...     over_shards(abs, [-1, 2], label="sizes")
     """
-    token = _executor.set(executor)
+    token = _executor.set((executor, here))
     try:
         yield
     finally:
         _executor.reset(token)
 
 
-def over_shards(work: Callable[[Item], object], items: Sequence[Item], *, label: str, done: int = 0) -> None:
+def over_shards(
+    work: Callable[[Item], object], items: Sequence[Item], *, label: str, done: int = 0, room: int | None = None
+) -> None:
     """`work(item)` for each item, by the executor of `on_executor`, or on as many threads as `threads` allows.
 
-    What it finds it leaves in files, so that nothing depends on who did it; `done` items were finished before.
+    What it finds it leaves in files, so that nothing depends on who did it; `done` items were finished before. The
+    memory of this machine has `room` for so many at once.
     """
     if not items:
         return
-    wanted, given = _threads.get(), _executor.get()
-    workers = min(len(items), os.cpu_count() or 1 if wanted in (None, -1) else int(wanted or 1))
-    total = done + len(items)
+    wanted, (given, here) = _threads.get(), _executor.get()
+    workers = min(len(items), os.cpu_count() or 1 if wanted in (None, -1) else int(wanted or 1), room or len(items))
+    most = len(items) if room is None or (given is not None and not here) else room
+    finished, total = done, done + len(items)
     tell(label, done, total)
     pool = ThreadPoolExecutor(workers) if given is None else given
-    futures = [pool.submit(work, item) for item in items]
+    waiting = {pool.submit(work, item) for item in items[:most]}
+    later = iter(items[most:])
     try:
-        for finished, future in enumerate(as_completed(futures), done + 1):
-            future.result()
-            tell(label, finished, total)
+        while waiting:
+            ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in ready:
+                future.result()
+                finished += 1
+                tell(label, finished, total)
+            waiting |= {pool.submit(work, item) for item in islice(later, len(ready))}
     finally:  # after an error or Ctrl-C: do not start what is still waiting
-        for future in futures:
+        for future in waiting:
             future.cancel()
         if given is None:
             pool.shutdown()

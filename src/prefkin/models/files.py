@@ -60,11 +60,19 @@ def write_model_file(
             "narrowed": [name for name in tensors if tensors[name].dtype != arrays[name].dtype],
         }
     )
-    content = to_safetensors(tensors, {"prefkin": header, "digest": _digest(header, tensors)})
+    content = _in_one_order(to_safetensors(tensors, {"prefkin": header, "digest": _digest(header, tensors)}))
     if isinstance(path, str | Path):
         write_atomically(Path(path), content)
     else:
         path.write(content)
+
+
+def _in_one_order(content: bytes) -> bytes:
+    """The same file with its metadata sorted by name: safetensors writes them in another order every time."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    names = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    names += b" " * (-len(names) % 8)
+    return len(names).to_bytes(8, "little") + names + content[end:]
 
 
 def read_model_file(path: str | Path) -> tuple[str, dict[str, Any], np.ndarray[Any, Any], Arrays]:

@@ -45,6 +45,7 @@ __all__ = [
     "STEPS",
     "Loners",
     "Parts",
+    "People",
     "State",
     "Sums",
     "Told",
@@ -67,9 +68,9 @@ class State(NamedTuple):
     sites: Sites
     asked: BoolArray  # (n,) whose place is not sure yet
 
-    def between(self, users: slice, data: Signed) -> State:
-        """Of people at consecutive positions; `data` are the rows of all of them."""
-        rows = slice(int(data.starts[users.start]), int(data.starts[users.stop]))
+    def between(self, users: slice, starts: IntArray) -> State:
+        """Of people at consecutive positions; `starts` says where the rows of each of them all begin."""
+        rows = slice(int(starts[users.start]), int(starts[users.stop]))
         return State(self.share[users], Sites(*(each[rows] for each in self.sites)), self.asked[users])
 
     @classmethod
@@ -120,7 +121,26 @@ class Told:
         return replace(self, who=self.who[mine] - users.start, share=self.share[mine])
 
 
-Step = Callable[[Callable[[], Signed], State | None, Told], tuple[State, Sums]]
+class People(Protocol):
+    """Those of one part: `Signed`, or whatever reads them when they are asked for."""
+
+    @property
+    def starts(self) -> IntArray:
+        """(n + 1,) where the rows of each one begin."""
+
+    def __len__(self) -> int: ...
+
+    def between(self, users: slice) -> Signed:
+        """At consecutive positions."""
+
+    def some(self, users: IntArray) -> Signed:
+        """At these positions."""
+
+    def rows_of(self, users: IntArray) -> IntArray:
+        """Where their rows are."""
+
+
+Step = Callable[[People, State | None, Told], tuple[State, Sums]]
 
 
 class Loners(NamedTuple):
@@ -160,11 +180,11 @@ def _a_few_at_a_time(step: Callable[[Signed, State | None, Told], tuple[State, S
 
     @in_one_order
     @wraps(step)
-    def whole(people: Callable[[], Signed], state: State | None, told: Told) -> tuple[State, Sums]:
-        data = people()
+    def whole(people: People, state: State | None, told: Told) -> tuple[State, Sums]:
+        starts = people.starts
         found = [
-            step(data.between(piece), None if state is None else state.between(piece, data), told.between(piece))
-            for piece in a_few(len(data), told.around.centres)
+            step(people.between(few), None if state is None else state.between(few, starts), told.between(few))
+            for few in a_few(len(people), told.around.centres)
         ]
         states, sums = zip(*found, strict=True)
         return State.joined(states), sum(sums[1:], start=sums[0])
@@ -182,7 +202,7 @@ def place_step(data: Signed, state: State | None, told: Told) -> tuple[State, Su
 
 
 @in_one_order
-def seat_step(people: Callable[[], Signed], state: State | None, told: Told) -> tuple[State, Sums]:
+def seat_step(people: People, state: State | None, told: Told) -> tuple[State, Sums]:
     """Those who are not sure of their place choose again; the sums are what that changes."""
     assert state is not None
     share, left, prior, around = _widened(state.share, told), state.asked.copy(), told.around.prior, told.around
@@ -190,8 +210,8 @@ def seat_step(people: Callable[[], Signed], state: State | None, told: Told) -> 
     change, moved = Terms(np.zeros((K, d, d)), np.zeros((K, d)), np.zeros(K)), np.zeros(K + 1)
     asked = np.flatnonzero(state.asked)
     for piece in a_few(len(asked), around.centres):
-        data, who = people(), asked[piece]
-        users, old = expand(data.some(who), state.sites.of(data.rows_of(who))), share[who]
+        who = asked[piece]
+        users, old = expand(people.some(who), state.sites.of(people.rows_of(who))), share[who]
         alone, crowd = users.evidences(prior.m0, prior.alone) + prior.lonely, Crowd(users, prior.within)
         every, groups = np.arange(len(who)), (around.centres, around.sizes, prior, CONTENDERS, LIMITS.sure)
         new = asked_anew(crowd, old, every, alone, *groups)
@@ -322,7 +342,7 @@ class _InMemory:
         return [(self.who, self.known.share)]
 
     def each(self, step: str, tell: Callable[[int], Told]) -> Sums:
-        self.state, sums = STEPS[step](lambda: self.data, self.state, tell(0))
+        self.state, sums = STEPS[step](self.data, self.state, tell(0))
         return sums
 
     def loners(self, around: Mixture, most: int) -> Loners:
@@ -332,7 +352,7 @@ class _InMemory:
         return loners_of(self.data, self.state, alone, around.prior)
 
 
-def loners_of(data: Signed, state: State, alone: IntArray, prior: Prior, part: int = 0) -> Loners:
+def loners_of(data: People, state: State, alone: IntArray, prior: Prior, part: int = 0) -> Loners:
     """Those of one part."""
     some = data.some(alone) if len(alone) else data.between(slice(0, 0))
     sites = state.sites.of(data.rows_of(alone) if len(alone) else np.empty(0, dtype=np.intp))

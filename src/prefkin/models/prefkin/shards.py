@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,7 @@ from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
 from prefkin.data.folds import only
-from prefkin.data.rows import UserRows
+from prefkin.data.rows import UserRows, consecutive
 from prefkin.data.shards import ShardedComparisons, Table, shard_name
 from prefkin.data.storage import held_alone, write_atomically
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError
@@ -33,7 +33,7 @@ from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
 from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites, above_zero
-from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms
+from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, per_user_sum
 from prefkin.models.crowd_files import PEOPLE, read_crowd, write_crowd
 from prefkin.models.prefkin.calibrate import Fitted, best_temperature, losses_by_temperature
 from prefkin.models.prefkin.metric import Metric
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PeopleInShards", "fit_shards", "load_crowd"]
 
-FORMAT = 1  # of files of a run that goes on
+FORMAT = 2  # of files of a run that goes on
+AT_A_TIME = 512  # people read at once
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -150,9 +151,38 @@ def _groups_at(file: Path) -> Mixture:
     return _as_groups(_read(file))
 
 
-def _signed(data: ShardedComparisons, root: FloatArray, number: int) -> tuple[UserRows, Signed]:
-    rows = data.shard(number)
-    return rows, Metric(root).signed(rows)
+class PeopleOfShard:
+    """The people of one shard in a metric, of whom a few are read at a time: memory that is new takes time."""
+
+    def __init__(self, data: ShardedComparisons, root: FloatArray, number: int) -> None:
+        self.data, self.metric, self.number = data, Metric(root), number
+        self.labels, sizes = data.sizes(number)
+        self.starts: IntArray = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+        self.held: tuple[int, UserRows] | None = None  # from which position on
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def between(self, users: slice) -> Signed:
+        """At consecutive positions."""
+        return self.metric.signed(consecutive(*self._rows(users)))
+
+    def some(self, users: IntArray) -> Signed:
+        """At these positions, in order."""
+        rows, here = self._rows(slice(int(users[0]), int(users[-1]) + 1))
+        return self.metric.signed(only(rows, users - users[0] + here.start))
+
+    def rows_of(self, users: IntArray) -> IntArray:
+        """Where their rows are among those of the shard."""
+        return np.concatenate([np.arange(self.starts[u], self.starts[u + 1]) for u in users])
+
+    def _rows(self, users: slice) -> tuple[UserRows, slice]:
+        """Rows among which those of these people are, and where."""
+        if self.held is None or not self.held[0] <= users.start <= users.stop <= self.held[0] + len(self.held[1]):
+            last = min(max(users.stop, users.start + AT_A_TIME), len(self))
+            self.held = users.start, self.data.between(self.number, slice(users.start, last))
+        first, rows = self.held
+        return rows, slice(users.start - first, users.stop - first)
 
 
 def take_step(task: Task, number: int) -> None:
@@ -161,8 +191,7 @@ def take_step(task: Task, number: int) -> None:
         own = _read(task.after / f"told-{number}.npz")
         told = Told(_groups_at(task.after / "told.npz"), own["kept"], own["who"], own["share"])
         state = None if task.before is None else _as_state(_read(task.before / f"state-{number}.npz"))
-        people = cache(lambda: _signed(task.data, task.root, number)[1])
-        state, sums = STEPS[task.step](people, state, told)
+        state, sums = STEPS[task.step](PeopleOfShard(task.data, task.root, number), state, told)
         _write(task.after / f"state-{number}.npz", _of_state(state))
         _write(task.after / f"sums-{number}.npz", _of_sums(sums))  # last: a shard that has sums is done
 
@@ -182,7 +211,8 @@ class Finish(NamedTuple):
 class Posteriors(NamedTuple):
     """Of some people, as they are looked up later."""
 
-    theta: FloatArray
+    counts: FloatArray  # (n,) comparisons, by weight
+    theta: FloatArray  # (n, d)
     size: FloatArray  # (n,) tr C, of which radii are made
     square: FloatArray  # (n,) tr C²
     weights: FloatArray  # (n, K + 1)
@@ -199,6 +229,7 @@ class Posteriors(NamedTuple):
         own = np.einsum("uii->u", mixture.terms_of(np.arange(len(data))).A, dtype=np.float64)
         from_others = 1.0 - mixture.prior.within * own / data.dim
         return cls(
+            per_user_sum(data.weights, data.starts),
             metric.preferences(mixture.mean),
             np.einsum("uii->u", known),
             np.einsum("uij,uij->u", known, known),
@@ -208,58 +239,58 @@ class Posteriors(NamedTuple):
             losses_by_temperature(mixture, data, C) if tempered else np.zeros(1),
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[Posteriors]) -> Posteriors:
+        """One after the other."""
+        found = {name: [getattr(part, name) for part in parts] for name in cls._fields}
+        sites, loss = np.concatenate(found.pop("sites"), axis=1), np.sum(found.pop("loss"), axis=0)
+        return cls(**{name: np.concatenate(each) for name, each in found.items()}, sites=sites, loss=loss)
+
+    def table(self, labels: LabelArray, starts: IntArray, level: float) -> Table:
+        """A row each."""
+        place, (n, columns) = np.argmax(self.weights, axis=1), self.weights.shape
+        thin = csr_array(self.weights[:, :-1])
+        begins = thin.indptr.tolist()
+        return {
+            "user": labels,
+            "comparisons": self.counts,
+            "theta": self.theta,
+            "radius": TRUST.caution * ball_radius(self.size, self.square, level),
+            "group": np.where(place == columns - 1, -1, place),
+            "probability": self.weights[np.arange(n), place],
+            "groups": [thin.indices[a:b].astype("<i4").tobytes() for a, b in pairwise(begins)],
+            "shares": [thin.data[a:b].astype("<f8").tobytes() for a, b in pairwise(begins)],
+            "sites": [np.ascontiguousarray(self.sites[:, a:b]).tobytes() for a, b in pairwise(starts.tolist())],
+        }
+
+    @property
+    def told(self) -> Arrays:
+        """Sums over them: likeliest members; how many are uncertain, what comes from others, comparisons."""
+        counts = np.bincount(np.argmax(self.weights, axis=1), minlength=self.weights.shape[1])
+        uncertain = float((self.weights.max(axis=1) < TRUST.certain_place).sum())
+        return {"counts": counts, "sums": np.array([uncertain, self.from_others.sum(), self.counts.sum()])}
+
 
 def finish_shard(task: Finish, number: int) -> None:
     """One shard's people: a row each."""
     from prefkin.data.buckets import write_table
 
     with threads(1), single_threaded():
-        rows, data = _signed(task.data, task.root, number)
+        people = PeopleOfShard(task.data, task.root, number)
         groups = [_groups_at(file) for file in task.groups]
         states = [_as_state(_read(folder / f"state-{number}.npz")) for folder in task.states]
         found = list[Posteriors]()
-        for piece in a_few(len(rows), groups[0].centres):
-            some = data.between(piece)
+        for piece in a_few(len(people), groups[0].centres):
+            some = people.between(piece)
             mixture, *wide = (
-                at_their_modes(finish(some, state.between(piece, data), around), some)
+                at_their_modes(finish(some, state.between(piece, people.starts), around), some)
                 for state, around in zip(states, groups, strict=True)
             )
             fitted = Fitted(mixture, Metric(task.root), wide[0] if wide else None)
             found.append(Posteriors.of(fitted, some, task.tempered))
-        *_, losses = parts = list(zip(*found, strict=True))
-        theta, size, square, weights, from_others = (np.concatenate(part) for part in parts[:5])
-        radius = TRUST.caution * ball_radius(size, square, task.level)
-        columns = people_table(rows, theta, radius, weights, np.concatenate(parts[5], axis=1))
-        write_table(task.people / shard_name(number), columns)
-        told = told_of(rows, weights, from_others)
-        _write(task.people / f"told-{number}.npz", {**told, "loss": np.sum(losses, axis=0)})
-
-
-def people_table(
-    rows: UserRows, theta: FloatArray, radius: FloatArray, weights: FloatArray, sites: FloatArray
-) -> Table:
-    """What is known about people, a row each."""
-    place, (n, wide) = np.argmax(weights, axis=1), weights.shape
-    thin = csr_array(weights[:, :-1])
-    begins = thin.indptr.tolist()
-    return {
-        "user": rows.labels,
-        "comparisons": rows.counts,
-        "theta": theta,
-        "radius": radius,
-        "group": np.where(place == wide - 1, -1, place),
-        "probability": weights[np.arange(n), place],
-        "groups": [thin.indices[a:b].astype("<i4").tobytes() for a, b in pairwise(begins)],
-        "shares": [thin.data[a:b].astype("<f8").tobytes() for a, b in pairwise(begins)],
-        "sites": [np.ascontiguousarray(sites[:, a:b]).tobytes() for a, b in pairwise(rows.starts.tolist())],
-    }
-
-
-def told_of(rows: UserRows, weights: FloatArray, from_others: FloatArray) -> Arrays:
-    """Sums over people, for summaries: likeliest members; how many are uncertain, what comes from others, rows."""
-    counts = np.bincount(np.argmax(weights, axis=1), minlength=weights.shape[1])
-    uncertain = int((weights.max(axis=1) < TRUST.certain_place).sum())
-    return {"counts": counts, "sums": np.array([uncertain, float(from_others.sum()), float(rows.counts.sum())])}
+        everybody = Posteriors.joined(found)
+        write_table(task.people / shard_name(number), everybody.table(people.labels, people.starts, task.level))
+        _write(task.people / f"told-{number}.npz", {**everybody.told, "loss": everybody.loss})
 
 
 # -- all shards ------------------------------------------------------------------------------------------------------
@@ -303,7 +334,9 @@ class ShardParts:
         left = [number for number in self.numbers if not (self.state / f"sums-{number}.npz").exists()]
         task = Task(self.data, self.root, step, before, self.state)
         label = f"everybody, step {self.steps} ({step})"
-        over_shards(partial(take_step, task), left, label=label, done=len(self.numbers) - len(left))
+        over_shards(
+            partial(take_step, task), left, label=label, done=len(self.numbers) - len(left), room=self.data.room
+        )
         sums = self._summed()
         _write(total, _of_sums(sums))
         if before is not None:
@@ -342,7 +375,7 @@ class ShardParts:
             at = np.array([chosen[i][2] for i in mine], dtype=np.intp)
             state = _as_state(_read(self.state / f"state-{number}.npz"))
             with single_threaded():
-                parts.append(loners_of(_signed(self.data, self.root, number)[1], state, at, around.prior, number))
+                parts.append(loners_of(PeopleOfShard(self.data, self.root, number), state, at, around.prior, number))
             order += mine
         loners = _joined(parts, np.argsort(order), around)
         terms = loners.terms
@@ -398,7 +431,7 @@ def _fitted(model: PrefKin, data: ShardedComparisons, home: Path) -> PeopleInSha
     numbers = parts.numbers
     left = [number for number in numbers if not (people / f"told-{number}.npz").exists()]
     task = Finish(data, root, model.level, about["tempered"], tuple(states), tuple(groups), people)
-    over_shards(partial(finish_shard, task), left, label="posteriors", done=len(numbers) - len(left))
+    over_shards(partial(finish_shard, task), left, label="posteriors", done=len(numbers) - len(left), room=data.room)
     found = [_read(people / f"told-{number}.npz") for number in numbers]
     loss = sum(each["loss"] for each in found)
     counts, sums = (sum(each[name] for each in found) for name in ("counts", "sums"))
