@@ -48,7 +48,7 @@ def test_a_folder_is_fitted_and_loaded(votes, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--gamma", "1", "--memory", "1GB"], "without --gamma"),
+        (["--compare", "--memory", "1GB"], "without --compare"),
         (["--memory", "much"], "takes a size such as 4GB"),
         (["--workers", "2", "--scheduler", "tcp://x:1"], "give one of them"),
     ],
@@ -186,3 +186,33 @@ def test_workers_from_the_command_line(votes, tmp_path):
     subprocess.run([*FIT, str(votes), "--out", str(tmp_path / "two"), "--workers", "2"], check=True)
     subprocess.run([*FIT, str(votes), "--out", str(tmp_path / "one")], check=True)
     assert contents(tmp_path / "one" / "people") == contents(tmp_path / "two" / "people")
+
+
+def test_the_papers_algorithm_in_shards(votes, tmp_path, monkeypatch, capsys):
+    assert fit(monkeypatch, votes, "--out", tmp_path / "off", "--gamma", "1", "--memory", "1GB") == 0
+    assert "own estimates and radii of 260 users" in capsys.readouterr().out
+    assert 7 in prefkin.load(tmp_path / "off").neighbours(7)
+
+
+def test_tomorrows_answers_are_taken_in(votes, tmp_path, monkeypatch, capsys):
+    kin, news = tmp_path / "kin", tmp_path / "tomorrow.csv"
+    assert fit(monkeypatch, votes, "--out", kin, "--memory", "1GB") == 0
+    news.write_text("user,z0,z1,z2,y\n3,1,0,0,1\n3,0,1,0,0\n777,0,0,1,1\n")
+    capsys.readouterr()
+
+    def update(*args):
+        monkeypatch.setattr(sys, "argv", ["prefkin", "update", *map(str, args)])
+        return run()
+
+    assert update(kin, news) == 0
+    assert "3 answers of 2 people taken in, 1 of them new" in capsys.readouterr().out
+    model = prefkin.load(kin)
+    assert model.comparisons(777).Z.shape == (1, 3)
+    assert model.comparisons(3).Z.shape == (10, 3)
+    for more, words in (((), "taken in before"), (("--refit",), "put the new files into their folder")):
+        if more:
+            news.write_text("user,z0,z1,z2,y\n4,1,0,0,1\n")
+        before = contents(kin)
+        assert update(kin, news, *more) == 2
+        assert words in capsys.readouterr().err
+        assert contents(kin) == before

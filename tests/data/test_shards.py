@@ -104,7 +104,10 @@ def test_it_is_done_once_and_again_when_files_change(tmp_path, monkeypatch):
     votes(30, seed=1).write_parquet(folder / "part9.parquet")
     with pytest.raises(ShardError, match="changed since"):
         data.refuse_if_changed()
+    other = prefkin.open_comparisons(folder, rows_a_shard=40)
+    assert not data.home.exists()  # nobody can use them any more
     assert prefkin.open_comparisons(folder).n_comparisons == 330
+    assert other.home.exists()
 
 
 def test_a_run_that_was_stopped_goes_on_with_what_it_had(tmp_path, monkeypatch):

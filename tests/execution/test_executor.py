@@ -1,13 +1,15 @@
 """Work on many items: the same results on any number of threads, and no more threads than were allowed."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
 import numpy as np
 import pytest
 
 from prefkin import OffC2PL
 from prefkin.execution import executor
-from prefkin.execution.executor import for_each, threads
+from prefkin.execution.executor import for_each, on_executor, over_shards, threads
 from prefkin.execution.progress import reporting
 from tests.conftest import draw_answers
 
@@ -55,3 +57,22 @@ def test_one_thread_means_one_thread_after_the_fit_too(rng, pools):
     model.summary()
     assert pools == []
     assert np.isfinite(model.theta_).all()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_no_more_shards_are_held_than_there_is_room_for(given):
+    lock, now, most, done = Lock(), [0], [0], []
+
+    def work(item):
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.01)
+        with lock:
+            now[0] -= 1
+            done.append(item)
+
+    with ThreadPoolExecutor(4) as pool, on_executor(pool, here=True) if given else threads(4):
+        over_shards(work, range(12), label="shards", room=2)
+    assert sorted(done) == list(range(12))
+    assert most[0] <= 2

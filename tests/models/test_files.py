@@ -212,3 +212,10 @@ def test_labels_that_cannot_be_stored_are_named(tmp_path):
     with pytest.raises(ModelFileError, match="label of type frozenset"):
         model.save(tmp_path / "kin")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bytes_of_a_file_follow_from_the_model(tmp_path):
+    model = prefkin.OffC2PL(gamma=0.0).fit([[0.5], [1.0]], [1, 0], users=["ann", "bo"])
+    for name in "abcdefgh":
+        model.save(tmp_path / name)
+    assert len({(tmp_path / name).read_bytes() for name in "abcdefgh"}) == 1

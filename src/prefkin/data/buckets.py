@@ -31,7 +31,7 @@ from prefkin.data.storage import held_alone, write_atomically
 from prefkin.errors import InvalidTable, PrefkinError, ShardError
 from prefkin.execution.progress import tell
 
-__all__ = ["Sources", "bucket", "read_table", "write_table"]
+__all__ = ["Sources", "blobs", "bucket", "read_table", "write_table"]
 
 FORMAT = 1
 SHARD_BYTES = 1 << 26  # of features in a shard: some thousand users, and a worker holds about ten times as much
@@ -348,7 +348,7 @@ def _collect(sources: Sources, plan: Plan, shard: int, home: Path, rows: int) ->
         return 0, 0
     data = _checked(sources, frame)
     users = data.by_user(copy=False)
-    write_table(target, _blobs(users, data))
+    write_table(target, blobs(users, data.weighted, data.contexts))
     return len(users), len(data)
 
 
@@ -387,19 +387,19 @@ def _without_gaps(frame: pl.DataFrame, dim: int) -> list[list[float]]:
     return [nothing if row is None else [np.nan if v is None else v for v in row] for row in frame["z"].to_list()]
 
 
-def _blobs(users: UserRows, data: Comparisons) -> Table:
+def blobs(users: UserRows, weighted: bool, contexts: np.ndarray[Any, Any] | None = None) -> Table:
     """A row for each user: what was compared, answered, and how often it counts, as bytes, with a checksum.
 
-    Contexts are numbers that mean the same in all shards; rows of `data` are in the order of users already.
+    Contexts, in the order of users' rows, are numbers that mean the same in all shards.
     """
     Z, y, weights = users.rows
     starts = users.starts.tolist()
     columns: dict[str, list[bytes]] = {}
     parts = {"z": Z.astype("<f4", copy=False), "y": y.astype("u1")}
-    if data.weighted:
+    if weighted:
         parts["weight"] = weights.astype("<f8", copy=False)
-    if data.contexts is not None:
-        parts["context"] = data.contexts.astype("<u8")
+    if contexts is not None:
+        parts["context"] = contexts.astype("<u8")
     for name, values in parts.items():
         whole = np.ascontiguousarray(values)
         columns[name] = [whole[a:b].tobytes() for a, b in pairwise(starts)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,19 @@ def open_comparisons(
     room = free_memory() // 2 if memory is None else memory
     if not (home / MANIFEST).exists():
         bucket(sources, home, rows_a_shard, room)
+        _remove_outdated(place, home)
     return replace(ShardedComparisons.at(home), memory=room)
+
+
+def _remove_outdated(place: Path, fresh: Path) -> None:
+    """Shards of the same files as they were before they changed: nobody can use them any more."""
+    source = ShardedComparisons.at(fresh).source
+    for home in place.iterdir():
+        if home != fresh and (home / MANIFEST).is_file():
+            with suppress(ShardError):
+                old = ShardedComparisons.at(home)
+                if old.source == source and old.changed:
+                    shutil.rmtree(home, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -221,11 +235,10 @@ class ShardedComparisons:
         """Of the users of one shard, in the order of their rows."""
         from prefkin.data.buckets import read_table
 
-        first = np.asarray(read_table(self.home / shard_name(number), ["user"])["user"])
-        file = None if self.later is None else self.later / shard_name(number)
-        if file is None or not file.exists():
-            return first
-        return np.union1d(first, np.asarray(read_table(file, ["user"])["user"]))
+        files = [self.home / shard_name(number)] if self.users[number] else []
+        if self.later is not None and (file := self.later / shard_name(number)).exists():
+            files.append(file)
+        return np.unique(np.concatenate([np.asarray(read_table(each, ["user"])["user"]) for each in files]))
 
     def of(self, users: Sequence[Hashable]) -> UserRows:
         """Some users' rows, sorted by label: nothing is read but what holds them."""
@@ -270,11 +283,16 @@ class ShardedComparisons:
             "fit again with this user's rows, or use fold_in(Z, y)"
         )
 
-    def refuse_if_changed(self) -> None:
-        """What was learnt holds for the files as they were."""
+    @property
+    def changed(self) -> bool:
+        """Are the files no longer those of which the shards were made?"""
         from prefkin.data.buckets import Sources
 
-        if Sources(self.source, self.columns, self.drop).fingerprint != self.fingerprint:
+        return Sources(self.source, self.columns, self.drop).fingerprint != self.fingerprint
+
+    def refuse_if_changed(self) -> None:
+        """What was learnt holds for the files as they were."""
+        if self.changed:
             raise ShardError(f"{self.source}: the comparisons changed since they were fitted; fit again")
 
     def _tables(self, number: int, only: LabelArray | None = None) -> list[Table]:

@@ -65,7 +65,7 @@ def linked_folder(folder: Path, contents: Mapping[str, bytes], links: Mapping[st
     """A folder of files, some of which are there already and get a second name; it takes the place of a former one."""
     target = folder.resolve()
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    known = {*contents, *(Path(name).parts[0] for name in links), "model.safetensors", "summary.json"}
+    known = {*contents, *(Path(name).parts[0] for name in links), "later", "model.safetensors", "summary.json"}
     if target.exists():
         if not target.is_dir():
             raise ModelFileError(f"{folder}: there is a file of that name; give a folder")

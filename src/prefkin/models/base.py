@@ -520,7 +520,12 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         )
 
     def _read_more(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, Grown]:
-        """Check what `update` was given against the fit: the new rows alone, and all of them."""
+        """The new rows alone that `update` was given, and all of them."""
+        new = self._read_new(Z, y, users, sample_weight)
+        return new, grown(self._users, new)
+
+    def _read_new(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> UserRows:
+        """Check what `update` was given against the fit."""
         check_is_fitted(self)
         if isinstance(Z, Comparisons):
             if any(given is not None for given in (y, users, sample_weight)):
@@ -533,18 +538,17 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
                 raise InvalidComparisons("new answers need y and users: say what was answered, and who answered")
             answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
             data = Comparisons.from_arrays(Z, answers, users, weights=sample_weight)
-        if data.dim != self._users.dim:
+        if data.dim != self.n_features_in_:
             raise InvalidComparisons(
-                f"the new answers have {data.dim} features, the model has {self._users.dim}; describe both in the same "
-                "way"
+                f"the new answers have {data.dim} features, the model has {self.n_features_in_}; describe both in the "
+                "same way"
             )
         if data.feature_names and self.feature_names_ and data.feature_names != self.feature_names_:
             raise InvalidComparisons(
                 f"the new answers have features {', '.join(data.feature_names)}, the model has "
                 f"{', '.join(self.feature_names_)}; give the same, in the same order"
             )
-        new = self._counted(data.by_user(), data.weighted, "weights" if data is Z else "sample_weight")
-        return new, grown(self._users, new)
+        return self._counted(data.by_user(), data.weighted, "weights" if data is Z else "sample_weight")
 
     def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any, positive: Any) -> tuple[UserRows, LabelArray]:
         """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from prefkin.data.storage import linked_folder
 from prefkin.errors import InvalidParameter, ShardError
 from prefkin.models.files import CROWD_FILE, Arrays, read_archive, write_model_file
 
-__all__ = ["PEOPLE", "read_crowd", "write_crowd"]
+__all__ = ["LATER", "PEOPLE", "ROWS", "read_crowd", "write_crowd"]
 
 PEOPLE = "people"  # the folder of their shards
+LATER = "later"  # the folder of those who answered more since: their people and rows
+ROWS = "rows"
 
 
 def write_crowd(
@@ -27,14 +30,17 @@ def write_crowd(
     arrays: Arrays,
     people: Path,
     shards: Iterable[int],
+    later: Path | None = None,
 ) -> None:
-    """Everything as a whole; `people` is where the shards of these numbers are now."""
+    """Everything as a whole; `people` is where the shards of these numbers are now, `later` of those who came since."""
     if not isinstance(folder, str | Path):
         raise InvalidParameter("people in shards are saved to a folder; give its path")
-    where = {"shards": str(data.home.resolve()), "fingerprint": data.fingerprint}
+    where = {"shards": str(data.home.resolve()), "fingerprint": data.fingerprint, "more": data.more}
     content = io.BytesIO()
     write_model_file(content, kind, where | about, np.empty(0), arrays)
     links = {f"{PEOPLE}/{shard_name(k)}": people / shard_name(k) for k in shards}
+    if later is not None:
+        links |= {f"{LATER}/{file.parent.name}/{file.name}": file for file in sorted(later.glob("*/*.parquet"))}
     linked_folder(Path(folder), {CROWD_FILE: content.getvalue()}, links)
 
 
@@ -45,4 +51,6 @@ def read_crowd(folder: Path) -> tuple[dict[str, Any], Arrays, ShardedComparisons
     data = ShardedComparisons.at(Path(about["shards"]))
     if data.fingerprint != about["fingerprint"]:
         raise ShardError(f"{folder}: its comparisons in {data.source} changed since they were fitted; fit again")
+    if (later := folder / LATER).is_dir():
+        data = replace(data, later=later / ROWS, more=tuple(about["more"]))
     return about, arrays, data

@@ -254,3 +254,63 @@ def test_samples_are_spread_over_people(sampled):
     everybody = sampled.shards(range(sampled.n_shards))
     assert set(some.labels) <= set(everybody.labels)
     np.testing.assert_array_equal(only(some, np.array([4])).rows.Z, everybody.of(everybody.index(some.labels[4])).Z)
+
+
+def more_answers():
+    """Of some of these people, and of two newcomers."""
+    rng = np.random.default_rng(5)
+    users = np.concatenate([np.repeat([3, 8, 100, 259], 6), np.repeat([USERS, 10_000], 9)])
+    Z = rng.normal(size=(len(users), DIM)).astype(np.float32)
+    y = rng.integers(0, 2, len(users))
+    return Z, y, users
+
+
+def fresh(data):
+    return prefkin.PrefKin().fit(data)
+
+
+def test_new_answers_in_shards_are_new_answers_in_memory(data, frame):
+    model, order = fresh(data), np.argsort(frame["user"].to_numpy(), kind="stable")
+    plain = prefkin.PrefKin().fit(prefkin.read_comparisons(frame[order]))
+    Z, y, users = more_answers()
+    half = np.arange(len(y)) % 2 == 0
+    for some in (half, ~half):
+        assert model.update(Z[some], y[some], users=users[some]) is model
+        plain.update(Z[some], y[some], users=users[some])
+    at = by_label(model)
+    assert model.users_[at].tolist() == plain.users_.tolist()
+    np.testing.assert_allclose(model.membership_[at], plain.membership_, atol=1e-8)
+    np.testing.assert_allclose(model.theta_[at], plain.theta_, atol=1e-8)
+    np.testing.assert_allclose(model.radius_[at], plain._radii, atol=1e-8)
+    assert model.n_comparisons_.sum() == plain.n_comparisons_.sum() == len(frame) + len(y)
+    assert model.summary().sizes == plain.summary().sizes
+    assert model.refit_gain_ == pytest.approx(plain.refit_gain_)
+    rows = np.random.default_rng(0).normal(size=(4, DIM))
+    who = [3, 4, 259, 10_000]
+    np.testing.assert_allclose(model.predict_proba(rows, users=who), plain.predict_proba(rows, users=who), atol=1e-8)
+
+
+def test_an_updated_model_is_saved_and_nobody_else_is_touched(data, frame, tmp_path):
+    fresh(data).save(tmp_path / "kin")
+    people = tmp_path / "kin" / "people"
+    before = {file.name: (file.read_bytes(), file.stat().st_ino) for file in people.iterdir()}
+    Z, y, users = more_answers()
+    model = prefkin.load(tmp_path / "kin").update(Z, y, users=users)
+    model.save(tmp_path / "kin")
+    assert before == {file.name: (file.read_bytes(), file.stat().st_ino) for file in people.iterdir()}
+    again = prefkin.load(tmp_path / "kin")
+    np.testing.assert_array_equal(again.theta_, model.theta_)
+    assert again.comparisons(10_000).Z.shape == (9, DIM)
+    again.update(Z[:1], y[:1], users=[4])
+    again.save(tmp_path / "kin")
+    assert prefkin.load(tmp_path / "kin").n_comparisons_.sum() == len(frame) + len(y) + 1
+
+
+def test_new_answers_that_do_not_fit_are_one_line(data):
+    model = fresh(data)
+    before = model.theta_
+    for users, weights, words in (("x", None, "labels are integers"), (1, 2.0, "have no weights")):
+        given = {} if weights is None else {"sample_weight": [weights]}
+        with pytest.raises(InvalidComparisons, match=words):
+            model.update(np.ones((1, DIM)), [1], users=[users], **given)
+    np.testing.assert_array_equal(model.theta_, before)

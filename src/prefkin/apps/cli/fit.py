@@ -125,14 +125,15 @@ def fit(
             distance=distance,
             coverage="measured" if regularity is None else _regularity(regularity),
         )
-    at_once = not isinstance(model, PrefKin) or compared or features or items or names or yes or ties
-    if file.is_dir() and any(file.glob("*.parquet")) and not at_once:
+    in_shards = (memory, workers, scheduler) != (None, None, None)
+    at_once = compared or features or items or names or yes or ties or not (in_shards or isinstance(model, PrefKin))
+    if file.is_dir() and any(file.glob("*.parquet")) and not at_once and isinstance(model, PrefKin | OffC2PL):
         fit_folder(file, out_dir, model, mapping, drop, memory, workers, scheduler)
         return
-    if (memory, workers, scheduler) != (None, None, None):
+    if in_shards:
         raise InvalidParameter(
             "--memory, --workers and --scheduler are for a folder of .parquet files that is fitted shard by shard: "
-            "without --gamma, --compare, --features, --items, --names, --yes and --ties"
+            "without --compare, --features, --items, --names, --yes, --ties and other methods"
         )
     data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
     name = method if gamma is None and method != BEST else type(model).__name__

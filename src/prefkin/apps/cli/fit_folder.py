@@ -10,6 +10,7 @@ from prefkin.apps.cli.console import column_map, err, out, without_panics, worki
 from prefkin.data.shards import open_comparisons
 from prefkin.errors import InvalidParameter
 from prefkin.execution.cluster import on_cluster, on_workers
+from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.reports import counted
 
@@ -19,7 +20,7 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 def fit_folder(
     folder: Path,
     out_dir: Path,
-    model: PrefKin,
+    model: PrefKin | OffC2PL,
     mapping: list[str],
     drop: list[str],
     memory: str | None,
@@ -42,7 +43,8 @@ def fit_folder(
         err.print(f"{counted(data.n_comparisons, 'comparison')} by {counted(data.n_users, 'user')} in {shards}")
         model.fit(data)
         model.save(out_dir)
-    first, *rest = str(model.summary()).splitlines()
+    everybody = f"own estimates and radii of {counted(data.n_users, 'user')}; whom to pool is found when asked for"
+    first, *rest = str(model.summary() if isinstance(model, PrefKin) else everybody).splitlines()
     out.print(first, style="bold")
     for line in rest:
         out.print(line)

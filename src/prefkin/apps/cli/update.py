@@ -54,7 +54,8 @@ def update(
     if candidates is not None:
         with without_panics(candidates):
             cands = read_candidates(candidates, column_map(mapping), features=listed(features))
-    past, parts, former = dict(model._past), list[Comparisons](), model._digest
+    past, parts = dict(model._past), list[Comparisons]()
+    former = model._digest if model._crowd is None else model._crowd.digest
     known = [*past.get("models", []), former]
     for file in files:
         if file.suffix == SESSION:
@@ -64,18 +65,20 @@ def update(
             _refuse_twice(file, data, past)
         if data is not None:
             with about(file):
-                parts.append(_with_known_labels(data, model.users_))
+                parts.append(_with_known_labels(data, model))
                 if data.dim != model.n_features_in_:
                     raise InvalidComparisons(f"{data.dim} features, the model has {model.n_features_in_}")
     if not parts:
         out.print("nothing new: the model stays as it is")
         return
-    before = len(model.users_)
+    if refit and model._crowd is not None:
+        raise InvalidParameter("with people in shards: put the new files into their folder, and fit it again")
+    before = _people(model)
     with working(), about(files[0]):
         new = _together(parts)
         model.update(new)
         gain = getattr(model, "refit_gain_", None)
-        people, strangers = len(new.labels), len(model.users_) - before
+        people, strangers = len(new.labels), _people(model) - before
         if refit:
             model.fit(model.comparisons())
         model._past = past | {"models": known}
@@ -86,11 +89,21 @@ def update(
         f"{counted(len(new), 'answer')} of {counted(people, 'person').replace('persons', 'people')} taken in, "
         f"{strangers} of them new" + ("; the prior was learnt again" if refit else "")
     )
-    print_summary(model, model.summary(), facts)
+    if model._crowd is None:
+        print_summary(model, model.summary(), facts)
+    else:
+        out.print(str(model.summary()))
+
+
+def _people(model: Any) -> int:
+    return len(model.users_) if model._crowd is None else int(model._crowd.data.n_users)
 
 
 def _write(folder: Path, model: Any, news: dict[str, Any]) -> dict[str, Any]:
     """The model and, in a folder, what a fit writes beside it; how methods compared stays as it was measured."""
+    if model._crowd is not None:
+        model.save(folder)
+        return {}
     found, name = model.summary(), type(model).__name__
     if not folder.is_dir():
         write_file(folder, _model_bytes(model))
@@ -152,12 +165,26 @@ def _session_answers(
     return Comparisons.from_arrays(Z, [float(answer) for *_, answer in log], owners, weights=np.ones(len(log)))
 
 
-def _with_known_labels(data: Comparisons, users: LabelArray) -> Comparisons:
+def _with_known_labels(data: Comparisons, model: Any) -> Comparisons:
     """People whom the model knows under what their label reads as: 7 in one file may be "7" in another."""
+    if model._crowd is not None:
+        return _with_labels_of_shards(data, model._crowd.data.integers)
+    users: LabelArray = model.users_
     known, exact = {str(label): label for label in users.tolist()}, set(users.tolist())
     if all(label in exact or str(label) not in known for label in data.labels.tolist()):
         return data
     same = [label if label in exact else known.get(str(label), label) for label in data.users.tolist()]
+    return Comparisons.from_arrays(data.Z, data.y, same, weights=data.weights, feature_names=data.feature_names)
+
+
+def _with_labels_of_shards(data: Comparisons, integers: bool) -> Comparisons:
+    kind, written = (int, data.users.dtype.kind in "iu") if integers else (str, data.users.dtype.kind in "UO")
+    if written:
+        return data
+    try:
+        same = [kind(label) for label in data.users.tolist()]
+    except (TypeError, ValueError):
+        return data  # the model says what does not fit
     return Comparisons.from_arrays(data.Z, data.y, same, weights=data.weights, feature_names=data.feature_names)
 
 

@@ -164,7 +164,7 @@ class OffC2PL(PreferenceModel):
         [2.0, 2.0]
         """
         if self._crowd is not None:
-            raise InvalidParameter("people in shards cannot be updated yet: fit the folder again with the new files")
+            raise InvalidParameter("users in shards are not updated: fit the folder again with the new files in it")
         _, more = self._read_more(Z, y, users, sample_weight)
         rows = more.rows
         with threads(self.n_jobs):

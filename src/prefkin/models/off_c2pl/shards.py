@@ -90,7 +90,7 @@ def fit_shards(model: OffC2PL, data: ShardedComparisons) -> UsersInShards:
         left = [k for k in range(data.n_shards) if data.users[k] and not (people / shard_name(k)).exists()]
         work = partial(locate_shard, model, data, people)
         done = sum(map(bool, data.users)) - len(left)
-        over_shards(work, left, label="own estimates and radii", done=done)
+        over_shards(work, left, label="own estimates and radii", done=done, room=data.room)
     return UsersInShards(data, people, model, gamma)
 
 

@@ -16,4 +16,5 @@ newcomer   what is known about somebody of whom nothing is known: people in gene
 update     tomorrow's answers under the prior as it is, and whether it should be learnt again
 estimator  `PrefKin`
 shards     the same with more people than memory holds
+later      tomorrow's answers of people in shards
 """

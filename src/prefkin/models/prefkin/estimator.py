@@ -172,8 +172,29 @@ class PrefKin(PreferenceModel):
         (True, True, True)
         """
         if self._crowd is not None:
-            raise InvalidParameter("people in shards cannot be updated yet: fit the folder again with the new files")
-        new, more = self._read_more(Z, y, users, sample_weight)
+            new = self._read_new(Z, y, users, sample_weight)
+            self._update_shards(new)
+        else:
+            new, more = self._read_more(Z, y, users, sample_weight)
+            self._update_in_memory(new, more)
+        if clearly_better(self.refit_gain_, len(new)):
+            again = "fit the folder with the new files in it" if self._crowd else "model.fit(model.comparisons())"
+            warnings.warn(
+                "the new answers come from people unlike those whom the model knows: log evidence "
+                f"{self.refit_gain_:+.1f} for a prior learnt from them alone; learn it again: {again}",
+                PriorWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _update_shards(self, new: UserRows) -> None:
+        from prefkin.models.prefkin.later import with_new_answers
+
+        for computed_when_asked_for in ("users_", "theta_", "membership_", "n_comparisons_", "_digest"):
+            self.__dict__.pop(computed_when_asked_for, None)
+        self._crowd, self.refit_gain_ = with_new_answers(self._crowd, new)
+
+    def _update_in_memory(self, new: UserRows, more: Grown) -> None:
         habits = np.full(len(more.rows), float(np.mean(self.habit_)))
         habits[more.before] = self.habit_
         rows = replace(more.rows, habits=habits if self.habit_.any() else None)
@@ -188,14 +209,6 @@ class PrefKin(PreferenceModel):
         self._users, self.users_, self.n_comparisons_, self.habit_ = rows, rows.labels, rows.counts, habits
         self.refit_gain_ = gain
         self._keep(fitted)
-        if clearly_better(gain, len(new)):
-            warnings.warn(
-                f"the new answers come from people unlike those whom the model knows: log evidence {gain:+.1f} for a "
-                "prior learnt from them alone; learn it again with model.fit(model.comparisons())",
-                PriorWarning,
-                stacklevel=3,
-            )
-        return self
 
     def _own_of(self, rows: UserRows, metric: Metric, more: Grown) -> FloatArray:
         """`own_theta_`, computed for those alone who said something new."""
@@ -647,7 +660,7 @@ class PrefKin(PreferenceModel):
         """
         check_is_fitted(self)
         if self._crowd is not None:
-            self._crowd.save(path)
+            self._crowd.save(path, getattr(self, "_past", {}))
             return
         mixture, wide = self._fitted.mixture, self._fitted.wide
         about = {

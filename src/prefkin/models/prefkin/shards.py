@@ -26,7 +26,7 @@ from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
 from prefkin.data.folds import only
 from prefkin.data.rows import UserRows, consecutive
-from prefkin.data.shards import ShardedComparisons, Table, shard_name
+from prefkin.data.shards import ShardedComparisons, Table, replaced, shard_name
 from prefkin.data.storage import held_alone, write_atomically
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError
 from prefkin.execution.blas import single_threaded
@@ -34,7 +34,7 @@ from prefkin.execution.executor import over_shards, threads
 from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, per_user_sum
-from prefkin.models.crowd_files import PEOPLE, read_crowd, write_crowd
+from prefkin.models.crowd_files import LATER, PEOPLE, read_crowd, write_crowd
 from prefkin.models.prefkin.calibrate import Fitted, best_temperature, losses_by_temperature
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import (
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
     from prefkin.models.prefkin.lesson import Lesson
 
-__all__ = ["PeopleInShards", "fit_shards", "load_crowd"]
+__all__ = ["PeopleInShards", "Posteriors", "fit_shards", "load_crowd"]
 
 FORMAT = 2  # of files of a run that goes on
 AT_A_TIME = 512  # people read at once
@@ -562,6 +562,7 @@ class PeopleInShards:
         own_variance: float,
         counts: IntArray,
         sums: FloatArray,
+        later: Path | None = None,
     ) -> None:
         self.data, self.people, self.parameters, self.metric, self.groups = data, people, parameters, metric, groups
         self.temperature, self.structure, self.evidence, self.own_variance = (
@@ -572,6 +573,7 @@ class PeopleInShards:
         )
         self.counts = counts  # likeliest members of each group, and last those alone
         self.sums = sums  # people whose place is uncertain, what comes from others, comparisons
+        self.later = later  # where those are who answered more since; they and what all share are no longer the same
         self.read: dict[str, Any] = {}
 
     @property
@@ -579,15 +581,32 @@ class PeopleInShards:
         return [number for number in range(self.data.n_shards) if self.data.users[number]]
 
     def _tables(self, columns: list[str], only: LabelArray | None = None) -> list[Table]:
+        shard = np.empty(0, dtype=np.intp) if only is None else self.data.shard_of(only)
+        numbers = range(self.data.n_shards) if only is None else np.unique(shard).tolist()
+        return [
+            table
+            for number in numbers
+            for table in self._in_shard(number, columns, None if only is None else only[shard == number])
+        ]
+
+    def _in_shard(self, number: int, columns: list[str], only: LabelArray | None = None) -> list[Table]:
+        """People of one shard: those who did not answer since, and those who did."""
         from prefkin.data.buckets import read_table
 
-        if only is None:
-            return [read_table(self.people / shard_name(number), columns) for number in self._numbers]
-        shard = self.data.shard_of(only)
-        return [
-            read_table(self.people / shard_name(number), columns, only[shard == number])
-            for number in np.unique(shard).tolist()
-        ]
+        columns = list(dict.fromkeys(["user", *columns]))
+        tables = [read_table(self.people / shard_name(number), columns, only)] if self.data.users[number] else []
+        if self.later is not None and (file := self.later / PEOPLE / shard_name(number)).exists():
+            return replaced(tables, read_table(file, columns, only))
+        return tables
+
+    def _anew(self, name: str) -> list[FloatArray]:
+        """An attribute of everybody, shard after shard, as it is now that groups have changed."""
+        labels = (
+            [label for table in self._in_shard(k, []) for label in np.asarray(table["user"]).tolist()]
+            for k in range(self.data.n_shards)
+        )
+        models = ((self.only(each), each) for each in labels if each)
+        return [getattr(model, name)[[model._users.index(label) for label in each]] for model, each in models]
 
     def column(self, name: str) -> Any:
         """Of everybody, shard after shard; read once."""
@@ -595,6 +614,8 @@ class PeopleInShards:
             if name == "membership_":
                 share = np.concatenate([self._shares(table) for table in self._tables(["groups", "shares"])])
                 self.read[name] = np.column_stack([share, alone_in(share)])
+            elif self.later is not None and name in ("theta_", "radius"):
+                self.read[name] = np.concatenate(self._anew({"radius": "_radii"}.get(name, name)))
             else:
                 stored = {"users_": "user", "theta_": "theta", "n_comparisons_": "comparisons"}.get(name, name)
                 self.read[name] = np.concatenate([np.asarray(table[stored]) for table in self._tables([stored])])
@@ -638,7 +659,8 @@ class PeopleInShards:
             )
             share = np.concatenate([self._shares(table) for table in tables])[order]
             radius = np.concatenate([np.asarray(table["radius"]) for table in tables])[order]
-            model.__dict__["radius_"] = model.__dict__["_radii"] = radius
+            if self.later is None:
+                model.__dict__["radius_"] = model.__dict__["_radii"] = radius
         else:
             whole, share = np.empty((3 * len(self.groups), 0)), np.empty((0, len(self.groups[0].sizes)))
         data = self.metric.signed(rows)
@@ -727,9 +749,10 @@ class PeopleInShards:
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def save(self, folder: Any) -> None:
+    def save(self, folder: Any, past: dict[str, Any]) -> None:
         """A folder with a small file and the shards of people, linked where the file system can."""
         about = {
+            "past": past,
             "parameters": self.parameters,
             "temperature": self.temperature,
             "structure": self.structure,
@@ -740,7 +763,7 @@ class PeopleInShards:
         arrays = {"root": self.metric.root, "counts": self.counts.astype(np.int64), "sums": self.sums}
         for k, groups in enumerate(self.groups):
             arrays |= {f"{k}.{name}": values for name, values in _of_groups(groups).items()}
-        write_crowd(folder, "PrefKin", self.data, about, arrays, self.people, self._numbers)
+        write_crowd(folder, "PrefKin", self.data, about, arrays, self.people, self._numbers, self.later)
 
 
 def load_crowd(folder: Path) -> PrefKin:
@@ -765,7 +788,9 @@ def load_crowd(folder: Path) -> PrefKin:
         float(about["own_variance"]),
         arrays["counts"],
         arrays["sums"],
+        folder / LATER if data.later is not None else None,
     )
+    model._past = dict(about.get("past", {}))
     model.n_features_in_, model.feature_names_ = data.dim, data.feature_names
     model.classes_, model.positive_ = np.array([0, 1]), 1
     model.structure_, model.evidence_ = model._crowd.structure, model._crowd.evidence

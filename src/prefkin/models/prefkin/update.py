@@ -55,8 +55,9 @@ def _renewed(known: Mixture, more: Grown, data: Signed, whole: Signed | None) ->
     everybody[more.before], everybody[more.who] = known.share, share
     new, sites = sites, _in_their_rows(known.sites, sites, more)
     users = _with_new(known.users, type(known.users).of(data, new), more) if whole is None else expand(whole, sites)
-    centres = Centres.of(sums, prior)
-    return Mixture(users, everybody, _means(users, everybody, centres, prior), prior, centres, sites, known.evidence)
+    centres, others = Centres.of(sums, prior), known.others
+    mean = _means(users, everybody, centres, prior)
+    return Mixture(users, everybody, mean, prior, centres, sites, known.evidence, None, others)
 
 
 def _means(users: Quadratics, share: FloatArray, centres: Centres, prior: Prior) -> FloatArray:

@@ -1,0 +1,165 @@
+"""Tomorrow's answers of people in shards: those who gave them are placed anew, and nobody else is read.
+
+Each shard's people with new answers are a small model of their own, in which everybody else is known by the sums over
+them; so they are placed as in memory (`update`), shard after shard, and the changes of the sums are added up. Rows and
+posteriors of these people are written beside the shards, whose files stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.folds import only
+from prefkin.data.rows import UserRows, grown
+from prefkin.data.shards import Table, replaced, shard_name
+from prefkin.errors import InvalidComparisons
+from prefkin.inference.quadratics import Terms
+from prefkin.models.crowd_files import PEOPLE, ROWS
+from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.models.prefkin.mixture import Centres, Mixture, Others, nobody
+from prefkin.models.prefkin.settling import State, finish
+from prefkin.models.prefkin.shards import PeopleInShards, Posteriors
+from prefkin.models.prefkin.update import gain_of_refit, taken_in
+
+__all__ = ["with_new_answers"]
+
+
+class Renewed(NamedTuple):
+    """What new answers of the people of one shard came to."""
+
+    rows: UserRows  # all of theirs
+    states: tuple[State, ...]  # of the mixture, and of a wider one where there is one
+    sums: tuple[Terms, ...]  # by which those of the groups changed
+    sizes: tuple[FloatArray, ...]  # likewise
+    counts: IntArray  # and those of summaries, by what is not said any more
+    said: FloatArray
+    strangers: int
+
+
+def with_new_answers(crowd: PeopleInShards, new: UserRows) -> tuple[PeopleInShards, float]:
+    """Everybody with these answers, under the prior as it is; and what a refit would gain."""
+    crowd.data.refuse_if_changed()
+    new = _as_stored(crowd, new)
+    gain = gain_of_refit(crowd.only([])._fitted, new)
+    shard = crowd.data.shard_of(new.labels)
+    found = {k: _renewed(crowd, only(new, np.flatnonzero(shard == k)), k) for k in np.unique(shard).tolist()}
+    groups = tuple(_followed(each, k, list(found.values())) for k, each in enumerate(crowd.groups))
+    counts, sums = crowd.counts.copy(), crowd.sums.copy()
+    held = TemporaryDirectory(dir=crowd.data.home, prefix="later-")
+    later = Path(held.name)
+    _carry_over(crowd.later, later)
+    for number, each in found.items():
+        told = _write(crowd, groups, each, later, number)
+        counts += told["counts"] - each.counts
+        sums += told["sums"] - each.said
+    users, rows = crowd.data.more
+    more = users + sum(each.strangers for each in found.values()), rows + len(new.rows.y)
+    data = replace(crowd.data, later=later / ROWS, more=more)
+    about = crowd.parameters, crowd.metric, groups, crowd.temperature, crowd.structure, crowd.evidence
+    grown_crowd = PeopleInShards(data, crowd.people, *about, crowd.own_variance, counts, sums, later)
+    grown_crowd.read["held"] = held  # removed with it, unless it is saved
+    return grown_crowd, gain
+
+
+def _as_stored(crowd: PeopleInShards, new: UserRows) -> UserRows:
+    """Labels, weights and single precision as in the shards."""
+    data = crowd.data
+    kind, kinds = (int, "integers") if data.integers else (str, "texts")
+    for label in new.labels.tolist():
+        if type(label) is not kind:
+            raise InvalidComparisons(f"user {label!r} cannot be added: labels are {kinds} in {data.source}")
+    if not data.weighted and (new.rows.weights != 1.0).any():
+        raise InvalidComparisons(f"the comparisons in {data.source} have no weights; give new answers without")
+    Z = new.rows.Z.astype(np.float32).astype(np.float64)
+    labels = new.labels if data.integers else new.labels.astype(object)
+    return UserRows(new.rows._replace(Z=Z), new.starts, labels)
+
+
+def _renewed(crowd: PeopleInShards, new: UserRows, number: int) -> Renewed:
+    """The people of one shard, placed with all of their answers."""
+    known = (
+        np.isin(new.labels, crowd.data.labels(number)) if _anybody(crowd, number) else np.zeros(len(new), dtype=bool)
+    )
+    before = crowd.only(new.labels[known].tolist())
+    more, fitted = grown(before._users, new), before._fitted
+    after = taken_in(fitted, more)
+    told = Posteriors.of(fitted, crowd.metric.signed(before._users), False).told if known.any() else None
+    pairs = [(a, b) for a, b in ((fitted.mixture, after.mixture), (fitted.wide, after.wide)) if a is not None and b]
+    return Renewed(
+        replace(more.rows, habits=None),
+        tuple(State(mixture.share, mixture.sites, np.zeros(len(more.rows), dtype=bool)) for _, mixture in pairs),
+        tuple(_difference(b.centres.sums, a.centres.sums) for a, b in pairs),
+        tuple(b.sizes - a.sizes for a, b in pairs),
+        np.zeros_like(crowd.counts) if told is None else told["counts"],
+        np.zeros_like(crowd.sums) if told is None else told["sums"],
+        int((~known).sum()),
+    )
+
+
+def _anybody(crowd: PeopleInShards, number: int) -> bool:
+    """Was anybody in this shard before?"""
+    later = crowd.data.later
+    return bool(crowd.data.users[number]) or (later is not None and (later / shard_name(number)).exists())
+
+
+def _difference(one: Terms, other: Terms) -> Terms:
+    return Terms(one.A - other.A, one.a - other.a, one.level - other.level)
+
+
+def _followed(groups: Mixture, k: int, found: list[Renewed]) -> Mixture:
+    """Groups with the sums of those who answered."""
+    sums, sizes = groups.centres.sums, groups.sizes
+    for each in found:
+        sums, sizes = sums + each.sums[k], sizes + each.sizes[k]
+    return nobody(Centres.of(sums, groups.prior), groups.prior, Others(sizes, groups.by_degrees), groups.evidence)
+
+
+def _carry_over(former: Path | None, later: Path) -> None:
+    """Those who answered earlier."""
+    for kind in (ROWS, PEOPLE):
+        (later / kind).mkdir()
+        for file in sorted((former / kind).glob("*.parquet")) if former is not None else ():
+            try:
+                os.link(file, later / kind / file.name)
+            except OSError:  # another file system, or one without links
+                shutil.copyfile(file, later / kind / file.name)
+
+
+def _write(
+    crowd: PeopleInShards, groups: tuple[Mixture, ...], each: Renewed, later: Path, number: int
+) -> dict[str, np.ndarray]:
+    """Rows and posteriors of those who answered, beside those of others who did so before; sums over them."""
+    from prefkin.data.buckets import blobs, read_table, write_table
+
+    data = crowd.metric.signed(each.rows)
+    mixture, *wide = (finish(data, state, around) for state, around in zip(each.states, groups, strict=True))
+    fitted = Fitted(mixture, crowd.metric, wide[0] if wide else None)
+    posteriors = Posteriors.of(fitted, data, False)
+    people = posteriors.table(each.rows.labels, each.rows.starts, crowd.parameters["level"])
+    for kind, table in ((ROWS, blobs(each.rows, crowd.data.weighted)), (PEOPLE, people)):
+        file = later / kind / shard_name(number)
+        tables = replaced([read_table(file)], table) if file.exists() else [table]
+        write_table(file, _joined(tables))  # in the place of a link, not into what it names
+    return posteriors.told
+
+
+def _joined(tables: list[Table]) -> Table:
+    """By label."""
+    order = np.argsort(np.concatenate([np.asarray(table["user"]) for table in tables]), kind="stable")
+
+    def column(name: str) -> np.ndarray | list[bytes]:
+        parts = [table[name] for table in tables]
+        if isinstance(parts[0], list):
+            whole = [blob for part in parts for blob in part]
+            return [whole[i] for i in order]
+        return np.concatenate([np.asarray(part) for part in parts])[order]
+
+    return {name: column(name) for name in tables[0]}
