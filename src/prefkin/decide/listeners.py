@@ -245,17 +245,18 @@ class Likelihood(Running):
 class Posterior(Running):
     """The mode under a prior N(μ, C), which forgets nothing, so that there is nothing to average.
 
-    With C = root rootᵀ and θ = μ + root u, the prior is a ridge of 1 on u, a row is rootᵀz, and zᵀμ its offset.
+    With C = root rootᵀ and θ = μ + root u, the prior is a ridge of 1 on u, a row is rootᵀz, and zᵀμ its offset, beside
+    the habit of taking the first side.
     """
 
-    def __init__(self, prior: Belief) -> None:
+    def __init__(self, prior: Belief, habit: float = 0.0) -> None:
         nothing = Rows(np.empty((0, len(prior.mean))), np.empty(0), np.empty(0))
         super().__init__(nothing, prior.mean, ridge=1.0, kappa=0.25)
-        self._prior = prior
+        self._prior, self._habit = prior, habit
         self._estimate = RunningEstimate(nothing, np.zeros_like(self.theta), ridge=1.0)
 
     def _fresh(self) -> Posterior:
-        return Posterior(self._prior)
+        return Posterior(self._prior, self._habit)
 
     def identity(self) -> tuple[FloatArray, ...]:
         """The prior."""
@@ -277,7 +278,7 @@ class Posterior(Running):
         return self.theta.copy()
 
     def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
-        return z @ self._prior.root, float(z @ self._prior.mean)
+        return z @ self._prior.root, float(z @ self._prior.mean) + self._habit
 
     def _leave(self, point: FloatArray) -> FloatArray:
         return self._prior.mean + self._prior.root @ point

@@ -35,7 +35,8 @@ class Population:
     ([0.75, 0.25], [0.5])
     """
 
-    def __init__(self, weights: FloatArray, means: FloatArray, covariances: FloatArray) -> None:
+    def __init__(self, weights: FloatArray, means: FloatArray, covariances: FloatArray, habit: float = 0.0) -> None:
+        self.habit = habit  # log odds by which they take the first side, whatever is on it
         self.log_weights = np.log(weights / weights.sum())  # (K,)
         self.means, self.covariances = means, covariances  # (K, d), (K, d, d)
         self._variances: WeakKeyDictionary[Pool, FloatArray] = WeakKeyDictionary()
@@ -51,11 +52,13 @@ class Population:
     @cached_property
     def nobody(self) -> MixtureBelief:
         """What is believed before the first answer."""
-        return MixtureBelief(self, np.empty((0, self.dim)), np.empty((len(self), 0, self.dim)))
+        return MixtureBelief(self, np.empty((0, self.dim)), np.empty(0), np.empty((len(self), 0, self.dim)))
 
-    def belief(self, X: FloatArray) -> MixtureBelief:
-        """What is believed of somebody who answered these rows (2y − 1) z, (n, d)."""
-        return MixtureBelief(self, X, np.matmul(X, self.covariances))
+    def belief(self, Z: FloatArray, y: FloatArray) -> MixtureBelief:
+        """What is believed of somebody who answered `y` about the differences `Z`, (n, d)."""
+        side = 2.0 * y - 1.0
+        X = side[:, None] * Z
+        return MixtureBelief(self, X, side, np.matmul(X, self.covariances))
 
     @cached_property
     def roots(self) -> FloatArray:
@@ -92,23 +95,30 @@ class MixtureBelief(Belief):
     """A person of this population, after some answers; wherever one normal distribution is asked for, the nearest."""
 
     def __init__(
-        self, population: Population, X: FloatArray, images: FloatArray, before: Components | None = None
+        self,
+        population: Population,
+        X: FloatArray,
+        side: FloatArray,
+        images: FloatArray,
+        before: Components | None = None,
     ) -> None:
-        # rows (2y − 1) z, (n, d), and C_k x of each, (K, n, d); what was found before the last of them
-        self.__dict__.update(population=population, X=X, images=images, before=before)
+        self.__dict__.update(population=population, X=X, side=side, images=images, before=before)
 
     population: Population
-    X: FloatArray
-    images: FloatArray
-    before: Components | None
+    X: FloatArray  # rows (2y − 1) z, (n, d)
+    side: FloatArray  # 2y − 1: 1 where the first side was preferred, (n,)
+    images: FloatArray  # C_k x of each, (K, n, d)
+    before: Components | None  # what was found before the last of them
 
     def hearing(self, z: FloatArray, y: float) -> MixtureBelief:
         """With one more answer."""
-        x = (2.0 * y - 1.0) * z
+        side = 2.0 * y - 1.0
+        x = side * z
         image = self.population.images(x)
         return MixtureBelief(
             self.population,
             np.vstack([self.X, x]),
+            np.append(self.side, side),
             np.concatenate([self.images, image[:, None]], axis=1),
             self._components if len(self.X) else None,
         )
@@ -116,14 +126,14 @@ class MixtureBelief(Belief):
     def without_last(self) -> MixtureBelief:
         """With one answer less: the others heard again, so that it is the same to the last digit."""
         found = self.population.nobody
-        for x in self.X[:-1]:
-            found = found.hearing(x, 1.0)
+        for x, side in zip(self.X[:-1], self.side, strict=False):
+            found = found.hearing(side * x, 0.5 * (1.0 + side))
         return found
 
     @cached_property
     def _components(self) -> Components:
         n, d = self.X.shape
-        offset = self.population.means @ self.X.T
+        offset = self.population.means @ self.X.T + self.population.habit * self.side
         if n > d:
             L = np.matmul(self.X, self.population.roots)
         else:

@@ -82,16 +82,20 @@ class ActiveSession:
         prior: Belief,
         candidates: Candidates,
         *,
+        habit: float = 0.0,
         rule: str = "posterior",
         repeat: bool = False,
         rng: np.random.Generator | None = None,
         user: Hashable = None,
         model: str = "",
     ) -> Self:
-        """A session that starts from a posterior instead of rows, and follows the posterior from there."""
+        """A session that starts from a posterior instead of rows, and follows the posterior from there.
+
+        habit : log odds by which this user takes the first side, whatever is on it
+        """
         _refuse_other_features(candidates, len(prior.mean))
         session = cls.__new__(cls)
-        session._open(Posterior(prior), candidates, rule, repeat, rng, user, model)
+        session._open(Posterior(prior, habit), candidates, rule, repeat, rng, user, model)
         return session
 
     @classmethod

@@ -13,6 +13,7 @@ from prefkin.apps.annotate.conversation import Conversation
 from prefkin.apps.annotate.engine import Engine
 from prefkin.apps.annotate.items import Items
 from prefkin.apps.annotate.knowledge import Knowledge
+from prefkin.apps.annotate.outlook import Outlook
 from prefkin.apps.annotate.store import Store
 from prefkin.errors import SessionError
 from tests.apps.annotate.conftest import make_items
@@ -249,3 +250,23 @@ def test_it_is_enough_when_the_stopping_rule_says_so_and_the_forecast_is_of_the_
     assert (total - total // 2) / 4 < middle < 4 * (total - total // 2)
     engine.stop()
     store.close()
+
+
+def test_enough_stays_said_until_an_answer_is_taken_back_or_the_model_is_another(engine, zoe):
+    state = engine.question(zoe)
+    for _ in range(3):
+        state = engine.answer(zoe, state.question.id, "left")
+    live = engine._live[zoe.id]
+    live.outlook = Outlook(0.5 * engine.tolerance, 3)
+    assert engine.question(zoe).enough
+    live.outlook = Outlook(50.0 * engine.tolerance, 3)  # the next answer was a surprise
+    state = engine.question(zoe)
+    assert (state.enough, state.about, engine.about(zoe, 3)) == (True, 0, 0)
+    assert not engine.undo(zoe).enough
+    wait_for(lambda: live.conversation is not None and engine.background._jobs.empty())
+    live.outlook = Outlook(0.5 * engine.tolerance, 2)
+    assert engine.question(zoe).enough
+    another = Knowledge(None)
+    engine.learn(another)
+    wait_for(lambda: live.conversation.knowledge is another)
+    assert not engine.question(zoe).enough

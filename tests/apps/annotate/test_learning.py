@@ -1,13 +1,19 @@
 """Groups and prior are learnt again in another process, and a failure costs nothing."""
 
 import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from prefkin.apps.annotate import learning
 from prefkin.apps.annotate.engine import Engine
 from prefkin.apps.annotate.knowledge import Knowledge
 from prefkin.apps.annotate.learning import Learner
+from prefkin.data.synthetic import demo_population
 from tests.apps.annotate.test_engine import wait_for
 
 
@@ -49,3 +55,35 @@ def test_a_failure_costs_nothing_and_is_said(answered, monkeypatch, caplog):
     state = answered.question(ada)
     assert answered.answer(ada, state.question.id, "left").answered == 9
     learner.stop()
+
+
+SERVER = """
+import subprocess, sys, time
+from prefkin.apps.annotate import learning
+with learning._held_open() as pipe:
+    print(subprocess.Popen([sys.executable, "-m", learning.__name__, sys.argv[1]], stdin=pipe).pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def is_running(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
+def test_what_is_being_learnt_ends_with_a_server_that_is_killed(tmp_path):
+    folder = tmp_path / "lesson"
+    folder.mkdir()
+    data = demo_population(np.random.default_rng(0))[0].data
+    np.savez(folder / "votes.npz", Z=data.Z, y=data.y, users=data.users.astype(str))
+    server = subprocess.Popen([sys.executable, "-c", SERVER, str(folder)], stdout=subprocess.PIPE)
+    learner = int(server.stdout.readline())
+    assert is_running(learner)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    wait_for(lambda: not is_running(learner), seconds=60)
+    assert not folder.exists()
+    server.stdout.close()

@@ -1,12 +1,15 @@
 """A habit of taking the first side is found, reported, and removed from preferences; where there is none, nothing is."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
 import prefkin
-from prefkin import Comparisons, PrefKin
+from prefkin import Candidates, Comparisons, PrefKin
+from prefkin.decide.rules.pairs import Question
 from prefkin.evaluate.audit import audit
 from prefkin.models.prefkin.calibrate import fitted_in
 from prefkin.models.prefkin.habit import _population, find_habits
@@ -104,3 +107,34 @@ def test_it_is_kept_in_a_file_and_named_by_audit(rng, tmp_path):
     assert np.array_equal(prefkin.load(tmp_path / "model").habit_, model.habit_)
     assert any("the first side" in finding.what for finding in audit(data))
     assert not any("the first side" in finding.what for finding in audit(Comparisons.from_arrays(data.Z, y, users)))
+
+
+@pytest.mark.parametrize("user", [None, 3])
+@pytest.mark.parametrize("rule", ["information", "posterior"])
+def test_a_session_takes_the_habit_for_what_it_is(rng, user, rule):
+    """Whoever often takes the first side says less about what is on it by taking it."""
+    first, second, y, users, _, _ = world(rng, 2.0)
+    model = PrefKin().fit(Comparisons.from_sides(first, second, y, users))
+    plain = deepcopy(model)
+    plain.habit_ = np.zeros_like(model.habit_)
+    plain.__dict__.pop("_population", None)
+    shown = Candidates(np.stack([rng.normal(size=(30, first.shape[1])), rng.normal(size=(30, first.shape[1]))], axis=1))
+    moved = []
+    for each in (model, plain):
+        session = each.session(user, shown, rule=rule)
+        before = session.theta
+        for x in range(20):
+            session.tell(Question(x, 0, 1), prefers_first=True)
+        moved.append(float(np.linalg.norm(session.theta - before)))
+    assert moved[0] < moved[1]
+
+
+def test_a_newcomer_who_is_folded_in_has_the_habit_that_a_session_knows(rng):
+    first, second, y, users, _, _ = world(rng, 2.0)
+    model = PrefKin().fit(Comparisons.from_sides(first, second, y, users))
+    shown = Candidates(np.stack([first[:8], second[:8]], axis=1))
+    session = model.session(None, shown)
+    for x in range(8):
+        session.tell(Question(x, 0, 1), prefers_first=bool(y[x]))
+    folded = model.fold_in(first[:8] - second[:8], y[:8])
+    np.testing.assert_allclose(folded.theta, session.theta, atol=1e-7)

@@ -62,6 +62,7 @@ class Live:
     conversation: Conversation | None = None
     prepared: dict[tuple[str, str], Conversation] = field(default_factory=dict)  # by question and answer
     outlook: Outlook | None = None
+    enough: bool = False  # once said it stays said, until answers are taken back or the model is another one
     shown: float = 0.0  # when the question was shown last
 
 
@@ -131,7 +132,7 @@ class Engine:
                 again = last._replace(id=secrets.token_hex(8))
                 undone = Event(person.id, history.number + 1, now, "undone", last.id)
                 if self._append(live, [undone, self._asked(person, history.number + 2, again, now)]):
-                    live.conversation, live.prepared = None, {}
+                    live.conversation, live.outlook, live.prepared, live.enough = None, None, {}, False
                     self._look_ahead(live)
             self._ask(live)
             return self._state(live)
@@ -156,13 +157,15 @@ class Engine:
         self.knowledge = knowledge
         self.background.add(LOOK_AHEAD, self._play)
         for live in list(self._live.values()):
-            if live.conversation is not None:
+            if live.conversation is None:
+                live.outlook, live.enough = None, False
+            else:
                 self.background.add(REBUILD, partial(self._rebuild, live))
 
     def about(self, person: Person, closed: int) -> int | None:
         """So many more answers, roughly, of somebody who is being asked."""
         live = self._live.get(person.id)
-        return None if live is None else self.course.about(live.outlook, closed, self.tolerance)
+        return None if live is None else self._about(live, closed)
 
     def doubt(self, person: Person) -> float | None:
         """What is left of the doubt there was, of somebody who is being asked."""
@@ -192,8 +195,10 @@ class Engine:
     def _refresh(self, live: Live) -> None:
         """Read a history again if it went on elsewhere."""
         if live.history is None or self.store.last(live.person.id) != live.history.number:
-            live.history = self.store.history(live.person.id)
+            before, live.history = live.history, self.store.history(live.person.id)
             live.conversation, live.outlook, live.prepared = None, None, {}
+            if before is not None and live.history.closed[: len(before.closed)] != before.closed:  # undone elsewhere
+                live.enough = False
             if live.history.closed:
                 self.background.add(LOOK_AHEAD, partial(self._look, live))
 
@@ -285,8 +290,15 @@ class Engine:
         if reason or history.pending is None:
             return State(answered, None, reason=reason or "all asked", can_undo=bool(history.closed) and not reason)
         live.shown = time.time()
-        about = self.course.about(live.outlook, len(history.closed), self.tolerance)
+        about = self._about(live, len(history.closed))
         return State(answered, history.pending, about, about == 0, can_undo=bool(history.closed))
+
+    def _about(self, live: Live, closed: int) -> int:
+        if not live.enough:
+            about = self.course.about(live.outlook, closed, self.tolerance)
+            live.enough = about == 0
+            return about
+        return 0
 
     # -- ahead of time -----------------------------------------------------------------------------------------------
 
@@ -324,9 +336,10 @@ class Engine:
         if history is None or live.conversation is None or live.conversation.knowledge is self.knowledge:
             return
         talk = Conversation.begin(self.knowledge, self.items, live.person, history.closed)
+        outlook = look(talk) if talk.closed else None
         with live.lock:
             if live.history is history and len(talk.closed) == len(live.conversation.closed):
-                live.conversation, live.prepared = talk, {}
+                live.conversation, live.outlook, live.prepared, live.enough = talk, outlook, {}, False
                 if history.pending is not None:
                     self.background.add(PREPARE, partial(self._prepare, live, history.pending))
             else:

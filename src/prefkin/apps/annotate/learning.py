@@ -1,7 +1,8 @@
 """Groups and prior are learnt again from time to time, in another process, from everything answered so far.
 
 The process reads a folder and writes into it: `votes.npz` becomes a model, a map of users, and who answers carelessly.
-If it fails, people go on with what was known before.
+If it fails, people go on with what was known before. It reads a pipe that the server holds open, so that it ends, and
+takes the folder with it, when the server is killed.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,10 +106,11 @@ class Learner:
             folder = Path(name)
             users = data.users.astype(str)
             np.savez(folder / "votes.npz", Z=data.Z, y=data.y, users=users, weights=data.weights)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, name], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
-            )
-            _, said = self._process.communicate(timeout=LONGEST)
+            with _held_open() as pipe:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", __name__, name], stdin=pipe, stderr=subprocess.PIPE
+                )
+                _, said = self._process.communicate(timeout=LONGEST)
             if self._stopped.is_set():
                 return
             if self._process.returncode != 0:
@@ -118,6 +122,24 @@ class Learner:
         self.engine.learn(knowledge)
         took = time.monotonic() - begun
         self.lesson = Lesson(answers_of(histories), took, frozenset(about["careless"]), picture)
+
+
+@contextlib.contextmanager
+def _held_open() -> Iterator[int]:
+    """The end of a pipe from which there is nothing to read until this process has ended, however it ends."""
+    end, held = os.pipe()
+    try:
+        yield end
+    finally:
+        os.close(end)
+        os.close(held)
+
+
+def _end_with_the_server(folder: Path) -> None:
+    """Wait for the other end of the pipe to be closed; then nobody wants to know any more."""
+    os.read(sys.stdin.fileno(), 1)  # not through sys.stdin, whose lock would be held when this process ends otherwise
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
 
 
 def learn(folder: Path) -> None:
@@ -138,4 +160,5 @@ def learn(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_the_server, args=[Path(sys.argv[1])], daemon=True).start()
     learn(Path(sys.argv[1]))

@@ -597,11 +597,12 @@ class PrefKin(PreferenceModel):
         settings |= {"user": user, "model": self._digest}
         if user is None:
             return ActiveSession.of_newcomer(self._population, candidates, label=label, **settings)
+        habit = float(self.habit_[self.position(user)])
         if rule == "information":
             with single_threaded():
-                person = person_as_population(self._fitted, self.position(user))
+                person = person_as_population(self._fitted, self.position(user), habit)
             return ActiveSession.of_newcomer(person, candidates, **settings)
-        return ActiveSession.from_belief(self.belief(user), candidates, **settings)
+        return ActiveSession.from_belief(self.belief(user), candidates, habit=habit, **settings)
 
     def _as_crowd(self, Z: FloatArray) -> tuple[PlanCrowd, FloatArray]:
         if len(self._users) * self._fitted.metric.dim**2 > LIMITS.most_numbers:
@@ -615,7 +616,7 @@ class PrefKin(PreferenceModel):
     def _population(self) -> Population:
         """Made once for all newcomers."""
         with single_threaded():
-            return people_in_general(self._fitted)
+            return people_in_general(self._fitted, float(np.mean(self.habit_)))
 
     def _learnt(self) -> tuple[FloatArray, ...]:
         mixture, wide = self._fitted.mixture, self._fitted.wide
@@ -644,7 +645,7 @@ class PrefKin(PreferenceModel):
             return FoldedIn(belief.mean, joined, radius, nothing, belief.covariance, fitted.temperature)
         new = self._newcomer(Z, y)
         data = fitted.metric.signed(new)
-        belief = self._population.belief(new.rows.signed())
+        belief = self._population.belief(new.rows.Z, new.rows.y)
         together = fitted.mixture.share @ group_chances(fitted, belief)
         prior = 1.0 / fitted.mixture.prior.alone
         own = fitted.metric.preferences(fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior))

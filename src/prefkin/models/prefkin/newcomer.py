@@ -19,7 +19,7 @@ from prefkin.models.prefkin.settings import TRUST
 __all__ = ["everybody_at_once", "group_chances", "people_in_general", "person_as_population"]
 
 
-def people_in_general(fitted: Fitted) -> Population:
+def people_in_general(fitted: Fitted, habit: float) -> Population:
     """A component for each group, then one for those in no group, or for a wider spread."""
     weights, means, covariances = _components(fitted.mixture)
     if fitted.wide is not None:
@@ -27,7 +27,7 @@ def people_in_general(fitted: Fitted) -> Population:
         weights = np.append(weights, np.exp(-TRUST.clearly) * unlikely)
         means, covariances = np.vstack([means, others]), np.concatenate([covariances, wider])
     metric = fitted.metric
-    return Population(weights, metric.preferences(means), np.array([metric.covariance(C) for C in covariances]))
+    return Population(weights, metric.preferences(means), np.array([metric.covariance(C) for C in covariances]), habit)
 
 
 def _components(known: Mixture) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -63,14 +63,14 @@ def everybody_at_once(fitted: Fitted) -> Crowd:
     return Crowd(fitted.mixture.mean, keep, spread, group, known.centres.doubt.astype(np.float64))
 
 
-def person_as_population(fitted: Fitted, user: int) -> Population:
+def person_as_population(fitted: Fitted, user: int, habit: float) -> Population:
     """Somebody who is known: the groups to which they may belong, each as they would be in it."""
     metric = fitted.metric
     if fitted.wide is not None:
         mean = metric.preferences(fitted.mixture.mean[user])
-        return Population(np.ones(1), mean[None], fitted.covariance(user)[None])
+        return Population(np.ones(1), mean[None], fitted.covariance(user)[None], habit)
     parts = fitted.mixture.person(user).parts
     each = [Person([part._replace(weight=1.0)]) for part in parts]
     covariances = np.array([metric.covariance(one.covariance()) for one in each])
     weights = np.array([part.weight for part in parts])
-    return Population(weights, metric.preferences(np.array([part.mean for part in parts])), covariances)
+    return Population(weights, metric.preferences(np.array([part.mean for part in parts])), covariances, habit)

@@ -726,7 +726,8 @@ class PeopleInShards:
         """A newcomer among everybody."""
         model = self.only([])
         folded = model.fold_in(Z, y)
-        belief = model._population.belief(model._newcomer(Z, y).rows.signed())
+        new = model._newcomer(Z, y).rows
+        belief = model._population.belief(new.Z, new.y)
         return replace(folded, neighbours=self._alike(group_chances(model._fitted, belief)))
 
     def summary(self) -> Summary:
