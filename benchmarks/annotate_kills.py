@@ -5,6 +5,7 @@
     python benchmarks/annotate_kills.py --kills 10
 
 Every acknowledged answer must be in the store exactly once, and everybody must go on with the question they had.
+Interrupted (Ctrl-C), it counts what was done until then.
 """
 
 import argparse
@@ -25,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--postgresql", action="store_true")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
     given, begun = parser.parse_args(), time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder, cluster = Path(name) / "work", None
@@ -34,12 +36,13 @@ def main() -> int:
         if given.postgresql:
             cluster = Cluster(Path(tempfile.mkdtemp(prefix="prefkin-pg-")))
             url = cluster.database("kills")
-        acknowledged, problems = kill_round(folder, url, given.kills, cluster=cluster)
+        done, acknowledged, problems = kill_round(folder, url, given.kills, cluster=cluster, seed=given.seed)
         if cluster is not None:
             cluster.stop()
     where = "PostgreSQL" if given.postgresql else "SQLite"
     print(
-        f"{where}: {given.kills} kills in {time.monotonic() - begun:.0f} s, {acknowledged} answers acknowledged; "
+        f"{where}, seed {given.seed}: {done} kills in {time.monotonic() - begun:.0f} s, "
+        f"{acknowledged} answers acknowledged; "
         + (f"{len(problems)} problems: {problems[:3]}" if problems else "each in the store exactly once")
     )
     return 1 if problems else 0

@@ -46,7 +46,7 @@ class Person(threading.Thread):
 
 
 def kill_round(folder, url, kills, people=20, cluster=None, seed=0):
-    """Kill at random moments; what was acknowledged, and what is wrong with the store afterwards."""
+    """Kill at random moments; how often, what was acknowledged, and what is wrong with the store afterwards."""
     rng, stop = random.Random(seed), threading.Event()
     names = [f"person {i}" for i in range(people)]
     (folder / "people.csv").write_text("user\n" + "\n".join(names) + "\n")
@@ -54,14 +54,23 @@ def kill_round(folder, url, kills, people=20, cluster=None, seed=0):
         everybody = [Person(server, name, server.links["people"][name], stop) for name in names]
         for person in everybody:
             person.start()
-        for number in range(kills):
-            time.sleep(rng.uniform(0.05, 1.5))
-            if cluster is not None and number % 2:
-                cluster.kill()
+        done = 0
+        try:
+            while done < kills:
+                time.sleep(rng.uniform(0.05, 1.5))
+                if cluster is not None and done % 2:
+                    cluster.kill()
+                    cluster.start()
+                else:
+                    server.kill()
+                    server.start()
+                done += 1
+        except KeyboardInterrupt:  # whoever has no more time learns how it was until then
+            if cluster is not None:
+                cluster.stop()
                 cluster.start()
-            else:
-                server.kill()
-                server.start()
+            server.kill()
+            server.start()
         time.sleep(1.0)
         stop.set()
         for person in everybody:
@@ -76,4 +85,4 @@ def kill_round(folder, url, kills, people=20, cluster=None, seed=0):
         if twice or kept != person.acknowledged:
             problems.append(f"{known.name}: {len(person.acknowledged)} acknowledged, {len(kept)} kept, twice: {twice}")
     store.close()
-    return sum(len(person.acknowledged) for person in everybody), problems
+    return done, sum(len(person.acknowledged) for person in everybody), problems

@@ -23,13 +23,13 @@ def write_items(folder):
 
 def test_sqlite_loses_nothing_when_the_server_is_killed(tmp_path):
     write_items(tmp_path)
-    acknowledged, problems = kill_round(tmp_path, str(tmp_path / "answers.db"), kills=3)
+    _, acknowledged, problems = kill_round(tmp_path, str(tmp_path / "answers.db"), kills=3)
     assert not problems
     assert acknowledged > 100
 
 
 def test_postgresql_loses_nothing_when_server_or_database_are_killed(postgres, tmp_path):
     write_items(tmp_path)
-    acknowledged, problems = kill_round(tmp_path, postgres.database("kills"), kills=4, cluster=postgres)
+    _, acknowledged, problems = kill_round(tmp_path, postgres.database("kills"), kills=4, cluster=postgres)
     assert not problems
     assert acknowledged > 100
