@@ -176,7 +176,7 @@ def _flat(features: Any) -> tuple[FloatArray, IntArray]:
             parts = [np.asarray(part) for part in features]
             if any(np.iscomplexobj(part) for part in parts):
                 raise TypeError
-            parts = [part.astype(np.float64) for part in parts]
+            parts = [part.astype(np.float64, copy=False) for part in parts]
         except (TypeError, ValueError):
             raise InvalidCandidates(
                 "features must be numbers: an array (contexts, actions, features), "

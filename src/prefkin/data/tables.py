@@ -281,16 +281,16 @@ def read_candidates(
         by_appearance = np.argsort(first_seen, kind="stable")  # contexts stay in the order of the file
         contexts, codes = contexts[by_appearance], np.argsort(by_appearance)[codes]
         order = np.argsort(codes, kind="stable")
-        parts = np.split(order, np.cumsum(np.bincount(codes, minlength=len(contexts)))[:-1])
+        ends = np.cumsum(np.bincount(codes, minlength=len(contexts)))
         weights = None
         if table.has("weight"):
             every = table.numbers("weight")
-            weights = np.array([every[part[0]] for part in parts])
+            weights = every[order[np.append(0, ends[:-1])]]
             if (every != weights[codes]).any():
                 row = int(np.flatnonzero(every != weights[codes])[0])
                 raise InvalidTable(f"column weight differs within a context (row {row}, counted from 0); give one each")
         return Candidates(
-            [phi[part] for part in parts],
+            np.split(phi if (np.diff(order) == 1).all() else phi[order], ends[:-1]),  # parts of it, not copies
             weights,
             contexts=contexts,
             actions=actions[order],
