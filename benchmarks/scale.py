@@ -6,11 +6,15 @@ Users belong to groups of equals (preferences of norm 3, features of norm √8),
 200,000. Seconds are by the clock, and of CPU in this process, which another program on the machine changes less; memory
 is the most that this process held, and that of the largest worker beside it.
 Bringing rows of users together is printed apart, since it is done once for all fits. FOLDER.shards holds as much again.
+
+    python benchmarks/scale.py FOLDER --users 20000 --rows 40 --check      how far from the fit in memory
+    python benchmarks/scale.py FOLDER --users 10000 --times 1 2            seconds by the clock for so many Dask workers
 """
 
 import argparse
 import os
 import resource
+import shutil
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -75,6 +79,37 @@ def held() -> str:
     return f"{both[0]:.1f} GB" + (f" + {both[1]:.1f} GB a worker" if both[1] > 0.2 else "")
 
 
+def check(data: prefkin.data.shards.ShardedComparisons) -> None:
+    """The largest difference from a fit of the same people in memory."""
+    model = prefkin.PrefKin().fit(data)
+    rows = data.shards(range(data.n_shards))
+    plain = prefkin.PrefKin().fit(rows.rows.Z.astype(np.float64), rows.rows.y, users=rows.labels[rows.owner])
+    at = np.argsort(model.users_)
+    for name, here, there in (
+        ("thetas", model.theta_, plain.theta_),
+        ("memberships", model.membership_, plain.membership_),
+        ("radii", model.radius_, plain._radii),
+    ):
+        print(f"{name} in shards and in memory differ by at most {np.abs(here[at] - there).max():.1e}", flush=True)
+
+
+def times(data: prefkin.data.shards.ShardedComparisons, workers: list[int]) -> None:
+    """Seconds by the clock of all passes after the prior, for so many workers."""
+    for number in workers:
+        for fit in (data.home / "fits").glob("*"):
+            for found in ("chosen", "wide", "people"):
+                shutil.rmtree(fit / found, ignore_errors=True)
+        clock = Clock()
+        with on_workers(number), reporting(clock):
+            prefkin.PrefKin().fit(data)
+            clock("end", 0, 0)
+        passes = sum(seconds[0] for label, seconds in clock.seconds.items() if label != "prior")
+        load = os.getloadavg()[0]
+        print(
+            f"{number} workers: {passes:.1f} s by the clock after the prior, load of the machine {load:.1f}", flush=True
+        )
+
+
 def main() -> None:
     """One run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -84,6 +119,8 @@ def main() -> None:
     parser.add_argument("--memory", default="4GB")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--times", type=int, nargs="+")
     args = parser.parse_args()
     began = time.monotonic()
     generate(args.folder, args.users, args.rows, args.dim, args.groups)
@@ -91,6 +128,12 @@ def main() -> None:
     began = time.monotonic()
     data = prefkin.open_comparisons(args.folder, memory=bytes_of(args.memory))
     print(f"{data}: brought together in {time.monotonic() - began:.0f} s, {held()}", flush=True)
+    if args.check:
+        check(data)
+    if args.times:
+        times(data, args.times)
+    if args.check or args.times:
+        return
     clock = Clock()
     with on_workers(args.workers) if args.workers else nullcontext(), reporting(clock):
         began = clock.now()

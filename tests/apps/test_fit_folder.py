@@ -16,6 +16,7 @@ import pytest
 import prefkin
 from prefkin.apps.cli.commands import run
 from prefkin.data.shards import MANIFEST, shard_name
+from prefkin.execution.executor import on_executor
 from prefkin.models.prefkin import shards
 from tests.models.prefkin.test_shards import folder_of, people
 
@@ -133,39 +134,40 @@ def test_killed_at_any_moment_the_same_command_goes_on(votes, tmp_path):
     assert people[0] == people[1]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What is known about people when nobody dies."""
+    folder = folder_of(people(rows=8), tmp_path_factory.mktemp("alone") / "votes")
+    data = prefkin.open_comparisons(folder, rows_a_shard=200, memory=1)
+    found = prefkin.PrefKin().fit(data)._crowd.people
+    return {shard_name(number): (found / shard_name(number)).read_bytes() for number in range(data.n_shards)}
+
+
 @pytest.mark.integrations
-def test_two_workers_one_of_which_dies(votes, tmp_path):
-    """A worker killed while it works: the same bytes, and nobody had to do anything."""
-    pytest.importorskip("distributed")
-    import distributed
-
-    from prefkin.execution.executor import on_executor
-
-    alone = prefkin.open_comparisons(votes, rows_a_shard=200, memory=1, cache=tmp_path / "one")
-    expected = prefkin.PrefKin().fit(alone)
-    data = prefkin.open_comparisons(votes, rows_a_shard=200, memory=1, cache=tmp_path / "two")
+@pytest.mark.parametrize("stage", ["*-place/sums-*", "*-seat/sums-*", "*-match/sums-*", "people/told-*"])
+def test_two_workers_one_of_which_dies(votes, undisturbed, stage):
+    """A worker killed in the middle of a stage: the same bytes, and nobody had to do anything."""
+    distributed = pytest.importorskip("distributed")
+    data = prefkin.open_comparisons(votes, rows_a_shard=200, memory=1)
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
         on_executor(client.get_executor(pure=False, retries=3)),
     ):
-        killer = subprocess.Popen(
-            [sys.executable, "-c", KILLER, str(data.home), *map(str, client.run(os.getpid).values())]
-        )
+        workers = map(str, client.run(os.getpid).values())
+        killer = subprocess.Popen([sys.executable, "-c", KILLER, str(data.home), stage, *workers])
         model = prefkin.PrefKin().fit(data)
         killer.wait()
     assert killer.returncode == 0
-    for number in range(data.n_shards):
-        name = shard_name(number)
-        assert (model._crowd.people / name).read_bytes() == (expected._crowd.people / name).read_bytes()
+    assert {name: (model._crowd.people / name).read_bytes() for name in undisturbed} == undisturbed
 
 
 KILLER = """
 import os, signal, sys, time
 from pathlib import Path
-while not list(Path(sys.argv[1]).rglob("sums-*.npz")):
-    time.sleep(0.01)
-os.kill(int(sys.argv[2]), signal.SIGKILL)
+while not list(Path(sys.argv[1]).rglob(sys.argv[2])):
+    time.sleep(0.005)
+os.kill(int(sys.argv[3]), signal.SIGKILL)
 """
 
 
