@@ -73,6 +73,13 @@ class Clock:
         self.last, self.label = now, label if label.startswith(("everybody", "posteriors", "rows")) else "prior"
 
 
+def yardstick() -> str:
+    """What the machine is worth just now: other programs share its caches, too."""
+    matrices, began = np.tile(np.eye(64), (500, 1, 1)), time.process_time()
+    np.linalg.inv(matrices)
+    return f"{2e3 * (time.process_time() - began):.0f} µs of CPU for numpy's inverse of 64 x 64, load {os.getloadavg()[0]:.0f}"
+
+
 def held() -> str:
     """The most memory so far, of this process and of the largest one beside it."""
     both = [resource.getrusage(who).ru_maxrss / 1e6 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -136,20 +143,25 @@ def main() -> None:
         return
     clock = Clock()
     with on_workers(args.workers) if args.workers else nullcontext(), reporting(clock):
-        began = clock.now()
+        before, began = yardstick(), clock.now()
         model = prefkin.PrefKin(n_jobs=args.threads).fit(data)
         taken = clock.now() - began
         clock("end", 0, 0)
     for label, seconds in clock.seconds.items():
         each = 1e3 * seconds[1] / args.users
         print(f"  {label}: {seconds[0]:.1f} s, CPU {seconds[1]:.1f} s, {each:.2f} ms a user", flush=True)
-    print(f"fitted in {taken[0]:.0f} s, CPU {taken[1]:.0f} s, {held()}", flush=True)
+    print(f"fitted in {taken[0]:.0f} s, CPU {taken[1]:.0f} s, {held()}; {before}, then {yardstick()}", flush=True)
     print(model.summary(), flush=True)
     right = model._crowd.counts[:-1]
     print(f"largest groups: {sorted(right.tolist())[::-1][: args.groups]}")
     users, began = np.arange(min(args.users, 20_000)), time.process_time()
     model.predict_proba(np.ones((len(users), args.dim)), users=users)
     print(f"{len(users):,} predictions, one a user: CPU {time.process_time() - began:.1f} s", flush=True)
+    some = np.arange(0, args.users, 100)
+    Z, y = np.random.default_rng(1).normal(size=(len(some), args.dim)).astype(np.float32), some // 100 % 2
+    began = time.process_time()
+    model.update(Z, y, users=some)
+    print(f"new answers of {len(some):,} users: CPU {time.process_time() - began:.1f} s", flush=True)
     began = time.process_time()
     paper = prefkin.OffC2PL(gamma=1.0, radius="theory", n_jobs=args.threads).fit(data)
     print(f"OffC2PL, own estimates and radii: CPU {1e3 * (time.process_time() - began) / args.users:.2f} ms a user")
