@@ -25,6 +25,7 @@ from prefkin.data.storage import held_alone
 from prefkin.errors import InvalidParameter
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
+from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.estimate import fit_preference
 from prefkin.models.crowd_files import PEOPLE, read_crowd, write_crowd
 from prefkin.models.off_c2pl.graph import Graph
@@ -70,6 +71,7 @@ def locate_shard(model: OffC2PL, data: ShardedComparisons, people: Path, number:
     """Own estimates and radii of one shard's users."""
     from prefkin.data.buckets import write_table
 
+    keep_freed_memory()
     with threads(1), single_threaded():
         rows = data.shard(number)
         points = model._locate(rows, data.n_users)

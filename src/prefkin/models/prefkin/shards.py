@@ -31,6 +31,7 @@ from prefkin.data.storage import held_alone, write_atomically
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
+from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, per_user_sum
@@ -187,6 +188,7 @@ class PeopleOfShard:
 
 def take_step(task: Task, number: int) -> None:
     """One shard's state after the step, and the sums over its people."""
+    keep_freed_memory()
     with threads(1), single_threaded():
         own = _read(task.after / f"told-{number}.npz")
         told = Told(_groups_at(task.after / "told.npz"), own["kept"], own["who"], own["share"])
@@ -275,6 +277,7 @@ def finish_shard(task: Finish, number: int) -> None:
     """One shard's people: a row each."""
     from prefkin.data.buckets import write_table
 
+    keep_freed_memory()
     with threads(1), single_threaded():
         people = PeopleOfShard(task.data, task.root, number)
         groups = [_groups_at(file) for file in task.groups]
