@@ -86,6 +86,21 @@ def test_undo_goes_back_as_often_as_wanted(engine, store, zoe):
     assert engine.answer(zoe, state.question.id, "left").answered == 1
 
 
+def test_an_undo_after_the_last_question_sent_twice_undoes_once(tmp_path):
+    items = make_items(2, 2)
+    store = Store.create(str(tmp_path / "two.db"), items)
+    engine, zoe = Engine(store, items, Knowledge(None), rng=random.Random(0)), store.join("Zoe")
+    state = engine.question(zoe)
+    while state.question is not None:
+        state = engine.answer(zoe, state.question.id, "left")
+    assert state.answered == 2
+    undone = engine.undo(zoe, "")
+    assert engine.undo(zoe, "") == undone
+    assert undone.answered == 1
+    engine.stop()
+    store.close()
+
+
 def test_an_undo_sent_twice_undoes_once(engine, zoe):
     question = engine.question(zoe).question
     for _ in range(3):

@@ -36,7 +36,7 @@ class Answering(Strict):
 
 
 class Undoing(Strict):
-    """The question that is shown; if it is another one by now, nothing is undone."""
+    """The question that is shown, "" for none; if it is another one by now, nothing is undone."""
 
     id: str | None = Field(default=None, max_length=64)
 

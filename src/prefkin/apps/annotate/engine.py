@@ -121,12 +121,13 @@ class Engine:
     def undo(self, person: Person, question: str | None = None) -> State:
         """Take back the last answer or skip, and ask about it again.
 
-        `question`, where it is given, says which question was shown: if it is another one by now, nothing changes.
+        `question`, where it is given, says which question was shown, "" for none: if it is another one by now, nothing
+        changes.
         """
         with self._served(person) as live:
             self._refresh(live)
             history = self._history(live)
-            current = history.pending.id if history.pending else None
+            current = history.pending.id if history.pending else ""
             if history.closed and question in (None, current) and not self.settings().get("closed"):
                 last, now = history.closed[-1].question, time.time()
                 again = last._replace(id=secrets.token_hex(8))

@@ -147,7 +147,7 @@ def undo(request: Request, id: Annotated[str, Form(max_length=64)] = "") -> Resp
     """Take back the last answer."""
     project = the_project(request)
     caller = the_person(request)
-    state = project.engine.undo(caller.who, id or None)
+    state = project.engine.undo(caller.who, id)
     return _question(request, state) if "x-part" in request.headers else RedirectResponse("/", 303)
 
 

@@ -18,7 +18,6 @@ from prefkin.apps.annotate.store import Store
 from prefkin.apps.annotate.tokens import Role, new_token
 from prefkin.data.storage import write_atomically
 from prefkin.errors import InvalidParameter, StoreError
-from prefkin.execution.blas import single_threaded
 
 __all__ = ["Links", "bound", "is_local", "make_links", "serve"]
 
@@ -122,8 +121,7 @@ def serve(project: Project, where: socket.socket) -> None:
     )
     sys.setswitchinterval(SWITCH)
     try:
-        with single_threaded():  # once for all requests: each would say so again
-            uvicorn.Server(config).run(sockets=[where])
+        uvicorn.Server(config).run(sockets=[where])
     finally:
         project.learner.stop()
         project.engine.stop()
