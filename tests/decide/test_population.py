@@ -14,8 +14,8 @@ def two():
 
 def heard_one_by_one(people: Population, rows: np.ndarray) -> MixtureBelief:
     belief = people.nobody
-    for x in rows:
-        belief = belief.hearing(x, 1.0)
+    for x in rows[:, None]:
+        belief = belief.hearing(x, np.ones(1))
     return belief
 
 
@@ -39,12 +39,12 @@ def test_a_group_that_was_given_up_comes_back_when_answers_speak_for_it(two):
 
 def test_a_habit_of_taking_the_first_side_is_no_preference():
     people = Population(np.ones(1), np.array([[0.4]]), np.array([[[2.0]]]), habit=1.5)
-    belief = people.nobody.hearing(np.array([0.8]), 1.0).hearing(np.array([-0.3]), 1.0).hearing(np.array([1.1]), 0.0)
+    Z, y = np.array([[0.8], [-0.3], [1.1]]), np.array([1.0, 1.0, 0.0])
+    fewer = people.nobody.hearing(Z[:1], y[:1]).hearing(Z[1:2], y[1:2])
+    belief = fewer.hearing(Z[2:], y[2:])
     theta = np.linspace(-12.0, 12.0, 20_001)
     likely = np.exp(-((theta - 0.4) ** 2) / 4.0) * expit(0.8 * theta + 1.5) * expit(-0.3 * theta + 1.5)
     likely *= expit(-1.1 * theta - 1.5)
     assert belief.mean[0] == pytest.approx(np.sum(theta * likely) / likely.sum(), abs=2e-3)
-    at_once = people.belief(np.array([[0.8], [-0.3], [1.1]]), np.array([1.0, 1.0, 0.0]))
-    assert np.allclose(at_once.mean, belief.mean, atol=1e-8)
-    fewer = belief.without_last()
-    assert np.array_equal(fewer.mean, people.nobody.hearing(np.array([0.8]), 1.0).hearing(np.array([-0.3]), 1.0).mean)
+    assert np.allclose(people.belief(Z, y).mean, belief.mean, atol=1e-8)
+    assert np.array_equal(belief.without_last().mean, fewer.mean)

@@ -56,18 +56,12 @@ class Population:
 
     def belief(self, Z: FloatArray, y: FloatArray) -> MixtureBelief:
         """What is believed of somebody who answered `y` about the differences `Z`, (n, d)."""
-        side = 2.0 * y - 1.0
-        X = side[:, None] * Z
-        return MixtureBelief(self, X, side, np.matmul(X, self.covariances))
+        return self.nobody.hearing(Z, y)
 
     @cached_property
     def roots(self) -> FloatArray:
         """Of the covariances, (K, d, d)."""
         return np.array([Belief.from_covariance(self.means[0], C).root for C in self.covariances])
-
-    def images(self, x: FloatArray) -> FloatArray:
-        """C_k x, (K, d)."""
-        return np.matmul(self.covariances, x)
 
     def variances(self, pool: Pool) -> FloatArray:
         """Of the margins of all pairs, in the pool's units, (K, pairs); computed once for all people."""
@@ -110,23 +104,22 @@ class MixtureBelief(Belief):
     images: FloatArray  # C_k x of each, (K, n, d)
     before: Components | None  # what was found before the last of them
 
-    def hearing(self, z: FloatArray, y: float) -> MixtureBelief:
-        """With one more answer."""
+    def hearing(self, Z: FloatArray, y: FloatArray) -> MixtureBelief:
+        """With these answers, too."""
         side = 2.0 * y - 1.0
-        x = side * z
-        image = self.population.images(x)
+        X = side[:, None] * Z
         return MixtureBelief(
             self.population,
-            np.vstack([self.X, x]),
-            np.append(self.side, side),
-            np.concatenate([self.images, image[:, None]], axis=1),
+            np.concatenate([self.X, X]),
+            np.concatenate([self.side, side]),
+            np.concatenate([self.images, np.matmul(X, self.population.covariances)], axis=1),
             self._components if len(self.X) else None,
         )
 
     def without_last(self) -> MixtureBelief:
         """With one answer less: the others heard again, so that it is the same to the last digit."""
         found = self.population.nobody
-        for x, side in zip(self.X[:-1], self.side, strict=False):
+        for x, side in zip(self.X[:-1, None], self.side[:-1, None], strict=True):
             found = found.hearing(side * x, 0.5 * (1.0 + side))
         return found
 

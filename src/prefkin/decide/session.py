@@ -174,7 +174,7 @@ class ActiveSession:
 
     @in_one_order
     def tell_all(self, questions: Sequence[Question], answers: Sequence[bool]) -> None:
-        """Take the answers to several questions, such as those of `plan`: checked together, then one by one."""
+        """Take the answers to several questions, such as those of `plan`: checked together, then heard."""
         if len(questions) != len(answers):
             raise SessionError(f"{len(answers)} answers to {len(questions)} questions; give one for each")
         _refuse_other_answers(answers)
@@ -183,6 +183,12 @@ class ActiveSession:
             raise SessionError(
                 "a pair occurs twice among the questions; ask it once, or allow repeats with repeat=True"
             )
+        if isinstance(self.listener, Mixture) and asked:
+            Z = np.array([self.difference(question) for question in asked])
+            self.listener.hear_all(Z, np.array(answers, dtype=np.float64))
+            for question, z, answer in zip(asked, Z, answers, strict=True):
+                self._note(question, z, bool(answer))
+            return
         for question, answer in zip(asked, answers, strict=True):
             self.tell(question, answer)
 

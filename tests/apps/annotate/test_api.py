@@ -5,6 +5,8 @@ import json
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from prefkin.apps.annotate.knowledge import Knowledge
+
 
 def test_a_conversation(world, items):
     question = world.call("GET", "/api/question", "Ada").json()
@@ -132,3 +134,12 @@ def test_paused_and_closed_say_so(world):
     assert world.call("GET", "/api/question", "Ada").json() == {"done": True, "answered": 0, "reason": "paused"}
     world.engine.set(closed=True)
     assert world.call("POST", "/api/join", "open", json={"name": "Zoe"}).status_code == 403
+
+
+def test_nobody_becomes_somebody_whom_the_model_knows_through_the_open_link(world, readers):
+    world.project.learner.base = Knowledge(readers)
+    known = str(readers.users_[0])
+    refused = world.call("POST", "/api/join", "open", json={"name": known})
+    assert refused.status_code == 409
+    assert "the model knows somebody" in refused.json()["detail"]
+    assert world.project.join("organiser", known, vouched=True)

@@ -45,11 +45,7 @@ class Conversation:
             self.pool, candidates = np.arange(len(items.candidates)), items.candidates
         self.place = {context: i for i, context in enumerate(self.pool.tolist())}
         self.session = knowledge.session(person.name, candidates, np.random.default_rng(person.id))
-        answers = [answer for answer in closed if answer.choice != "skip"]
-        new = iter(knowledge.unheard(person.name, items, answers))
-        for answer in closed:
-            heard = answer.choice != "skip" and next(new)
-            self._close(answer.question, answer.choice if heard else "skip")
+        self._hear(closed)
         self.pair = self._next()
 
     @classmethod
@@ -71,12 +67,29 @@ class Conversation:
             return self.begin(self.knowledge, self.items, self.person, later.closed)
         return later
 
+    def _hear(self, closed: list[Answer]) -> None:
+        """Everything up to now; answers that the model was fitted on are only not asked about again."""
+        answers = [answer for answer in closed if answer.choice != "skip"]
+        new = iter(self.knowledge.unheard(self.person.name, self.items, answers))
+        heard: list[tuple[Question, bool]] = []
+        for answer in closed:
+            asked, taught = answer.question, answer.choice != "skip" and next(new)
+            if taught and asked.pair not in self.seen:
+                self.seen.add(asked.pair)
+                heard.append((self._question(asked), answer.choice == "left"))
+            else:
+                self._close(asked, "skip")
+        self.session.tell_all([question for question, _ in heard], [answer for _, answer in heard])
+
+    def _question(self, asked: Asked) -> Question:
+        return Question(self.place[asked.context], asked.left, asked.right)
+
     def _close(self, asked: Asked, choice: str) -> None:
         """Hear an answer; a pair that is asked again tells how sure a person is, and is not learnt from twice."""
         if asked.pair in self.seen:
             return
         self.seen.add(asked.pair)
-        question = Question(self.place[asked.context], asked.left, asked.right)
+        question = self._question(asked)
         if choice == "skip":
             self.session.skip(question)
         else:

@@ -236,7 +236,7 @@ def _add(request: Request, project: Project, names: str) -> Response:
     problem = ""
     for name in dict.fromkeys(line.strip() for line in names.splitlines() if line.strip()):
         try:
-            links[name] = f"{request.base_url}p/{project.join('organiser', name[:80])}"
+            links[name] = f"{request.base_url}p/{project.join('organiser', name[:80], vouched=True)}"
         except HTTPException as error:
             problem = str(error.detail)
     return _organising(request, project, links, problem)

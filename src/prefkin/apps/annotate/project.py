@@ -66,8 +66,12 @@ class Project:
         """The name of a cookie: another one for each project and role, since cookies do not know ports."""
         return f"prefkin_{self.items.fingerprint[:8]}_{role}"
 
-    def join(self, open_token: str, name: str, key: str | None = None) -> str:
-        """The token of somebody new; with the same key again, the one they have."""
+    def join(self, open_token: str, name: str, key: str | None = None, *, vouched: bool = False) -> str:
+        """The token of somebody new; with the same key again, the one they have.
+
+        Whoever comes through the open link is nobody whom the model knows, unless somebody vouches for them: they would
+        see what another person wants.
+        """
         shown = "".join(c for c in unicodedata.normalize("NFC", name) if c.isprintable()).strip()
         if not shown:
             raise HTTPException(422, "a name needs at least one letter")
@@ -80,6 +84,8 @@ class Project:
                 return token
         if self.engine.settings().get("closed"):
             raise HTTPException(403, "this project is closed")
+        if not vouched and shown in self.learner.base.labels:
+            raise HTTPException(409, f"the model knows somebody called {shown!r}; choose another name")
         try:
             self.store.join(shown, token)
         except NameTaken as error:
