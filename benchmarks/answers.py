@@ -1,6 +1,6 @@
 """How people answer, beside what they prefer: a habit of taking the first side, and answers that are never wrong.
 
-    python benchmarks/answers.py [habit] [sure] [--seeds 0 4]
+    python benchmarks/answers.py [habit] [sure] [tastes] [--seeds 0 4]
 
 habit: 40 people of 60 answers about 8 features, who differ by degrees or form four groups; everybody takes the first
 side with log odds N(mean, spread²) more than they prefer it. Printed: the mean Kullback-Leibler divergence from the
@@ -11,6 +11,9 @@ sure: 100 people of 50 answers about 50 features, mixtures of five tastes, answe
 along what all share, "low rank" in two directions, "decaying" ones shrink from feature to feature. Printed: held-out
 log-loss and accuracy of PrefKin and of own, pooled and shrunken ridges tuned by held-out answers.
 
+tastes: 200 people of 50 answers about 50 features, mixtures of five tastes, answers with noise: the setting in which a
+covariance of low rank beside an isotropic one ("rank", rivals.py; rank 1, 2 or 4 by held-out answers) might help.
+
 Means over seeds, in brackets standard deviations.
 """
 
@@ -18,6 +21,7 @@ import argparse
 import warnings
 
 import numpy as np
+from rivals import RIVALS, Panel
 from scipy.special import expit, xlogy
 
 from prefkin import Comparisons, PrefKin
@@ -104,15 +108,51 @@ def sure(seeds):
             print(f"  {kind:10}{name:10}{loss:.4f} ({doubt:.4f})   {right:.4f} ({spread:.4f})", flush=True)
 
 
+def people_of_tastes(seed, users=200, n=50, dim=50, tastes=5):
+    """Comparisons to learn from, and rows, answers and users to be asked."""
+    rng = np.random.default_rng(seed)
+    theta = rng.dirichlet(np.ones(tastes), size=users) @ rng.normal(size=(tastes, dim)) * 2.0 / np.sqrt(dim)
+
+    def part(n):
+        owner = np.repeat(np.arange(users), n)
+        Z = rng.normal(size=(len(owner), dim))
+        return Z, rng.random(len(owner)) < expit(np.einsum("ij,ij->i", Z, theta[owner])), owner
+
+    return part(n), part(100)
+
+
+def mixed_tastes(seeds):
+    """A line for each method."""
+    print("tastes: method | log-loss")
+    rows: dict[str, list[float]] = {}
+    for seed in seeds:
+        (Z, y, users), (fresh, answers, who) = people_of_tastes(seed)
+        told = {}
+        for kind in ("auto", "diagonal", "full"):
+            model = PrefKin(metric=kind, n_jobs=1).fit(Z, y, users=users)
+            told[f"PrefKin, {kind}"] = model.predict_proba(fresh, users=who)[:, 1]
+        fold = np.random.default_rng([seed, 1]).permuted(np.tile(np.arange(50) % 3, (200, 1)), axis=1).ravel()
+        panel = Panel(Z, y.astype(float), users, 200)
+        for name in ("iso", "rank"):
+            told[name] = RIVALS[name](panel, [(fold != k, fold == k) for k in range(3)], fresh, who).p
+        for name, chance in told.items():
+            rows.setdefault(name, []).append(float(-np.log(np.where(answers, chance, 1 - chance)).mean()))
+    for name, losses in rows.items():
+        print(f"  {name:20}{np.mean(losses):.4f} ({np.std(losses):.4f})", flush=True)
+
+
+TABLES = {"habit": habits, "sure": sure, "tastes": mixed_tastes}
+
+
 def main():
     """Print the tables asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", default=["habit", "sure"], metavar="TABLE", help="habit, sure")
+    parser.add_argument("tables", nargs="*", default=list(TABLES), metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 4), metavar=("FIRST", "COUNT"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in args.tables:
-        {"habit": habits, "sure": sure}[name](range(args.seeds[0], sum(args.seeds)))
+        TABLES[name](range(args.seeds[0], sum(args.seeds)))
 
 
 if __name__ == "__main__":

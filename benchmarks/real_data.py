@@ -44,6 +44,7 @@ from rivals import RIVALS, Panel, calibration_slope
 from scipy.special import logit
 
 from prefkin import Comparisons, PrefKin
+from prefkin.data.triangles import topics_of_differences
 from prefkin.reproduce.worlds.jester import read_jester
 from prefkin.reproduce.worlds.pairs import components, data_folder
 from prefkin.reproduce.worlds.tldr import read_tldr
@@ -322,6 +323,27 @@ def steps(losses: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
+def topics(folder, sets, seeds) -> None:
+    """Print how many topics the training rows of texts are about, and as how many parts differences alone tell them."""
+    for name in sets:
+        for seed in seeds:
+            train = draw(folder, name, seed).train
+            before = time.process_time()
+            found = topics_of_differences(train.Z)
+            seconds, there = time.process_time() - before, train.contexts
+            if found is None:
+                print(f"{name:18} {seed:3} no differences that add up", flush=True)
+                continue
+            large = np.flatnonzero(np.bincount(found) >= 20)
+            mixed = sum(len(np.unique(there[found == part])) > 1 for part in large)
+            held = np.isin(found, large).mean()
+            print(
+                f"{name:18} {seed:3} {len(np.unique(there))} topics as {found.max() + 1} parts, {len(large)} with "
+                f"20 rows or more hold {held:.1%} of the rows, {mixed} of these mix topics; {seconds:.1f} s",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Print a line per set, split and method, and a table per set."""
     methods = ["PrefKin", *RIVALS]
@@ -332,11 +354,15 @@ def main() -> None:
         "--methods", nargs="+", default=methods, choices=methods, metavar="NAME", help=", ".join(methods)
     )
     parser.add_argument("--bare", action="store_true", help="PrefKin is given Z, y and users, nothing else")
+    parser.add_argument("--topics", action="store_true", help="of texts: topics, and parts that differences tell")
     parser.add_argument("--out", type=Path, help="csv file for the rows")
     args = parser.parse_args()
     if unknown := sorted(set(args.sets) - {*SETS, "ukp-pcs"}):
         parser.error(f"no set {unknown[0]!r}; there are {', '.join(SETS)} and ukp-pcs")
     warnings.simplefilter("ignore")
+    if args.topics:
+        topics(data_folder(), args.sets, range(args.splits[0], sum(args.splits)))
+        return
     folder, rows, losses = data_folder(), [], {}
     for name in [each for one in args.sets for each in (COMPONENTS if one == "ukp-pcs" else (one,))]:
         found: dict[str, list[Result]] = {}
