@@ -11,7 +11,7 @@ from prefkin import Comparisons, PrefKin
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin import lesson
-from prefkin.models.prefkin.calibrate import judge
+from prefkin.models.prefkin.calibrate import _missed, judge
 from prefkin.models.prefkin.metric import KINDS, Metric, Unit, free_numbers, learn_metric
 from prefkin.models.prefkin.settings import CALIBRATION
 
@@ -153,3 +153,11 @@ def test_a_newcomer_has_probabilities_drawn_to_one_half_by_doubt(rng):
     for bad, message in (([[1.0, 2.0]], "has 2 features"), ([[0.0, 1.0, 2.0], [0.0, np.nan, 1.0]], "row 1 ")):
         with pytest.raises(InvalidComparisons, match=message):
             new.predict_proba(bad)
+
+
+def test_doubt_counts_as_if_rows_between_folds_of_items_had_been_learnt_from():
+    fold = np.arange(12) % 4
+    assert _missed([(fold != k, fold == k) for k in range(4)]) == pytest.approx(1.0)
+    one, other = np.indices((8, 8)).reshape(2, -1) % 4  # all pairs of eight items, two in each of four folds
+    dealt = [((one != k) & (other != k), (one == k) & (other == k)) for k in range(4)]
+    assert _missed(dealt) == pytest.approx(0.75)

@@ -318,6 +318,7 @@ class _Court:
     def __init__(self, rows: UserRows, kind: str, fit: Fit, splits: Sequence[tuple[BoolArray, BoolArray]]) -> None:
         self.kind, self.prior = kind, fit.degrees.prior
         self.cases = [self._case(rows, fit, *split) for split in splits]
+        self.missed = _missed(splits)
 
     def _case(self, rows: UserRows, fit: Fit, known: BoolArray, unseen: BoolArray) -> _Case:
         train, test = split_rows(rows, known, unseen)
@@ -358,7 +359,8 @@ class _Court:
                 through, own = kept_rows(case.unseen, terms, within)
                 for option in row:
                     centre = _centre(terms, _scales(self.prior, option)[1])
-                    margin = moderated(*centred_beliefs(case.unseen, through, own, within, *centre))
+                    mean, spread = centred_beliefs(case.unseen, through, own, within, *centre)
+                    margin = moderated(mean, self.missed * spread)
                     loss[option] = loss[option] + _loss(case, margin)
         return loss
 
@@ -370,6 +372,16 @@ class _Court:
             beliefs = row_beliefs(case.known, terms, within, *_centre(terms, top))
             sites = improved(sites, case.known, *beliefs)
         return case._replace(sites=sites)
+
+
+def _missed(splits: Sequence[tuple[BoolArray, BoolArray]]) -> float:
+    """Rows learnt from, over those that folds of rows would learn from.
+
+    Where items are dealt to folds, rows between folds are neither learnt from nor judged by. With them doubt would be
+    smaller, and errors hardly would: what is not known about new items follows from how many items were seen. So doubt
+    counts as if they had been learnt from, else the temperature would be right for less sure predictions than are made.
+    """
+    return float(np.mean([known.mean() for known, _ in splits])) / (1.0 - 1.0 / max(len(splits), 2))
 
 
 def _centre(terms: Terms, top: float) -> tuple[FloatArray, FloatArray]:
