@@ -7,7 +7,7 @@ Users belong to groups of equals (preferences of norm 3, features of norm √8),
 is the most that this process held, and that of the largest worker beside it.
 Bringing rows of users together is printed apart, since it is done once for all fits. FOLDER.shards holds as much again.
 
-    python benchmarks/scale.py FOLDER --users 20000 --rows 40 --check      how far from the fit in memory
+    python benchmarks/scale.py FOLDER --users 20000 --rows 40 --dim 32 --memory 100MB --check    how far from memory
     python benchmarks/scale.py FOLDER --users 10000 --times 1 2            seconds by the clock for so many Dask workers
 """
 
@@ -25,8 +25,15 @@ from scipy.special import expit
 
 import prefkin
 from prefkin.apps.cli.fit_folder import bytes_of
+from prefkin.data.shards import ShardedComparisons
 from prefkin.execution.cluster import on_workers
 from prefkin.execution.progress import reporting
+from prefkin.inference.information import ball_radius
+from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.models.prefkin.modes import at_their_modes
+from prefkin.models.prefkin.settings import TRUST
+from prefkin.models.prefkin.settling import settle
+from prefkin.models.prefkin.shards import _sample
 
 FILE_ROWS = 200_000
 
@@ -87,21 +94,30 @@ def held() -> str:
     return f"{both[0]:.1f} GB" + (f" + {both[1]:.1f} GB a worker" if both[1] > 0.2 else "")
 
 
-def check(data: prefkin.data.shards.ShardedComparisons) -> None:
-    """The largest difference from a fit of the same people in memory."""
-    model = prefkin.PrefKin().fit(data)
-    rows = data.shards(range(data.n_shards))
-    plain = prefkin.PrefKin().fit(rows.rows.Z.astype(np.float64), rows.rows.y, users=rows.labels[rows.owner])
-    at = np.argsort(model.users_)
+def check(data: ShardedComparisons) -> None:
+    """The largest difference from placing the same people in memory, all at once, under what the same sample taught."""
+    model, some, everybody = prefkin.PrefKin().fit(data), _sample(data), data.shards(range(data.n_shards))
+    lesson = prefkin.PrefKin()._teacher.lesson(some)
+    who, rows = np.searchsorted(everybody.labels, some.labels[lesson.known]), lesson.metric.signed(everybody)
+    settled = [each and at_their_modes(settle(each, who, rows), rows) for each in (lesson.chosen, lesson.wide)]
+    fitted, at = Fitted(settled[0], lesson.metric, settled[1]), np.argsort(model.users_)
+    sizes = [(np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)) for C in map(fitted.covariances, _slices(len(at)))]
+    radii = TRUST.caution * ball_radius(*map(np.concatenate, zip(*sizes, strict=True)), model.level)
+    taught = f"{len(lesson.known):,} taught the prior"
+    print(f"{len(at):,} users in {data.n_shards} shards, of whom {taught}: {model.structure_}", flush=True)
     for name, here, there in (
-        ("thetas", model.theta_, plain.theta_),
-        ("memberships", model.membership_, plain.membership_),
-        ("radii", model.radius_, plain._radii),
+        ("thetas", model.theta_, lesson.metric.preferences(fitted.mixture.mean)),
+        ("memberships", model.membership_, fitted.mixture.weights),
+        ("radii", model.radius_, radii),
     ):
         print(f"{name} in shards and in memory differ by at most {np.abs(here[at] - there).max():.1e}", flush=True)
 
 
-def times(data: prefkin.data.shards.ShardedComparisons, workers: list[int]) -> None:
+def _slices(n: int) -> list[slice]:
+    return [slice(start, start + 100) for start in range(0, n, 100)]
+
+
+def times(data: ShardedComparisons, workers: list[int]) -> None:
     """Seconds by the clock of all passes after the prior, for so many workers."""
     for number in workers:
         for fit in (data.home / "fits").glob("*"):
