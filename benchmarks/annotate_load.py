@@ -4,8 +4,8 @@
     python benchmarks/annotate_load.py --only 64 --seconds 60
 
 Everybody reads for about a second, answers, and waits for the next question; each response is timed from sending the
-answer to having the next question. The driver runs beside the server on the same cores; whether other programs do, too, is
-told by the load of the machine.
+answer to having the next question. The driver runs beside the server on the same cores; whether other
+programs do, too, is told by the load of the machine.
 """
 
 from __future__ import annotations
