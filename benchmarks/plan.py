@@ -6,7 +6,8 @@ After a fit on 15 answers each, questions are asked, and `update` takes the answ
 for a quarter of the questions at a time, and `update` in between. Evenly: as many for each person, by rule "posterior"
 of `model.session`, which hears each answer before it asks the next. Loss: what estimates cost in log-loss over knowing
 the truth, mean over people and 2,000 pairs. Saved: the share of questions that planning needs less than the even spread
-for the loss that this one ends with (by the line between quarters; negative: more), mean and standard error over runs.
+for the loss that this one ends with (by the line between quarters; negative: more), by the mean losses over runs, and
+mean and standard error of each run's own.
 People in four groups, or who differ by degrees; features are normal, or (ukp) 20 principal components of the texts of
 UKPConvArg in PREFKIN_DATA, with planted preferences.
 """
@@ -124,7 +125,9 @@ def main():
         print("  planned  " + "  ".join(f"{value:.4f}" for value in losses[:, 0]))
         print("  evenly   " + "  ".join(f"{value:.4f}" for value in losses[:, 1]))
         error = np.std(less, ddof=1) / np.sqrt(len(less)) if len(less) > 1 else np.nan
-        print(f"  saved {np.mean(less):+.0%} ± {error:.0%} of the questions", flush=True)
+        print(
+            f"  saved {saved(losses):+.0%} of the questions; run by run {np.mean(less):+.0%} ± {error:.0%}", flush=True
+        )
 
 
 if __name__ == "__main__":

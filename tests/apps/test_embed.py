@@ -212,3 +212,20 @@ def test_a_sentence_transformer_gives_what_it_gives_by_itself(tmp_path):
     row = pl.read_parquet(tmp_path / "v.parquet")["chosen_embedding"].to_list()[3]
     assert np.allclose(row, expected[0], atol=1e-5)
     assert encoder_of(tmp_path / "v.parquet")["pooling"] == "mean"
+
+
+def test_what_made_the_features_of_items_is_kept_with_a_fit(tmp_path, library):
+    """Logs that name items, and a table of these that was embedded."""
+    names = [f"item {i}" for i in range(6)]
+    pl.DataFrame({"item": names, "text": [f"{'good ' * i}1" for i in range(6)]}).write_csv(tmp_path / "items.csv")
+    assert (
+        prefkin_says("embed", "items.csv", "--encoder", "letters", "--out", "i.parquet", cwd=tmp_path).returncode == 0
+    )
+    rng = np.random.default_rng(0)
+    left, right = np.array([rng.choice(6, 2, replace=False) for _ in range(60)]).T
+    shown = {"worker": [f"u{k % 3}" for k in range(60)], "left": [names[k] for k in left]}
+    better = [names[max(pair) if rng.random() < 0.8 else min(pair)] for pair in zip(left, right, strict=True)]
+    pl.DataFrame({**shown, "right": [names[k] for k in right], "label": better}).write_csv(tmp_path / "log.csv")
+    done = prefkin_says("fit", "log.csv", "--items", "i.parquet", "--out", "kin", "--no-pictures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "kin/encoder.json").read_text())["name"] == "letters"

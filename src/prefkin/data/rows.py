@@ -130,6 +130,13 @@ class Grown(NamedTuple):
     silent: BoolArray  # (rows before,) which are of somebody else
 
 
+def _together(labels: LabelArray, others: LabelArray) -> LabelArray:
+    """One after the other, each as it was given: numpy would make texts of numbers beside texts."""
+    if labels.dtype.kind == others.dtype.kind != "O":
+        return np.concatenate([labels, others])
+    return label_array([*labels.tolist(), *others.tolist()], "users")
+
+
 def grown(old: UserRows, new: UserRows) -> Grown:
     """Each user's new rows behind the old ones; contexts and items, whose numbers are those of one reading, go.
 
@@ -142,8 +149,7 @@ def grown(old: UserRows, new: UserRows) -> Grown:
     ([0, 2], [1, 2], [-1, 1])
     """
     n = len(old)
-    both = label_array([*old.labels.tolist(), *new.labels.tolist()], "users")
-    labels, place = distinct_labels(both)
+    labels, place = distinct_labels(_together(old.labels, new.labels))
     before, who = place[:n], place[n:]
     was = np.full(len(labels), -1)
     was[before] = np.arange(n)

@@ -88,7 +88,7 @@ class Comparison:
 
 
 Split = tuple[IntArray, IntArray]
-ENOUGH = 2500  # answers that are held out, after which no further fold is
+ENOUGH = 1500  # answers that are held out, after which no further fold is
 
 
 def splits(data: Comparisons, folds: int = 4, predict_for: str = "auto", held_out: int = ENOUGH) -> list[Split]:

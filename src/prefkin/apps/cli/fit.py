@@ -138,7 +138,7 @@ def fit(
     data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
     name = method if gamma is None and method != BEST else type(model).__name__
     with working(), about(file):
-        beside = _beside(file, data)
+        beside = _beside(file if items is None else items, data)
         if compared:
             splits(data)  # what cannot be compared is refused before the work
         model.fit(data)
@@ -305,9 +305,9 @@ def _pictures(model: PreferenceModel, data: Comparisons, result: Comparison | No
     return drawn
 
 
-def _beside(file: Path, data: Comparisons) -> dict[str, bytes]:
-    """Files that say where features came from."""
-    found, encoder = {}, encoder_of(file)
+def _beside(described: Path, data: Comparisons) -> dict[str, bytes]:
+    """Files that say where features came from; `described` is the file that holds them."""
+    found, encoder = {}, encoder_of(described)
     if encoder is not None:
         found[ENCODER_FILE] = json.dumps(encoder).encode()
     if data.learnt_features:

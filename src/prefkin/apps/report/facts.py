@@ -85,7 +85,7 @@ def report_of(
     dots, axes = _map(model, labels, names)
     order = np.argsort(-np.nan_to_num(model.radius_, posinf=1e300), kind="stable")[:LEAST_SURE]
     return Report(
-        tuple(str(model.summary()).splitlines()),
+        tuple(line for line in str(model.summary()).splitlines() if not line.startswith("group ")),  # cards say it
         dots,
         axes,
         tuple(_groups(model, labels, names, candidates, texts, votes)),
