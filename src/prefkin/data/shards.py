@@ -34,7 +34,7 @@ __all__ = [
 MANIFEST = "shards.json"
 MIXERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
 
-HELD = 8  # times its features that a shard takes in memory while it is worked on
+HELD = 6  # times its features that a shard takes in memory while it is worked on
 
 Table = dict[str, np.ndarray[Any, Any] | list[bytes]]  # a row for each user
 
