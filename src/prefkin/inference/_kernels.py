@@ -415,11 +415,70 @@ def match_site(middle: Any, spread: Any, shares: Any, slopes: Any, farthest: Any
     return log_mass, precision, slope * (1.0 + spread * precision) + precision * middle
 
 
+@part
+def log_tilted(m: Any, middle: Any, spread: Any, power: Any) -> Any:
+    """log σ(m)ᵖ N(m; middle, spread), but for a constant."""
+    unlikely = math.log1p(math.exp(-abs(m))) + max(-m, 0.0)
+    return -power * unlikely - 0.5 * (m - middle) * (m - middle) / spread
+
+
+@part
+def match_power(middle: Any, spread: Any, power: Any, nodes: Any) -> tuple[Any, Any, Any]:
+    """`match_site` of σ(m)ᵖ, by quadrature, cut where the product is highest and where σᵖ no longer bends."""
+    low, high, m, width = middle, middle + power * spread, middle, math.sqrt(spread)
+    last = math.inf
+    for _ in range(200):
+        miss = 1.0 / (1.0 + math.exp(min(m, 700.0)))
+        slope, bend = power * miss - (m - middle) / spread, power * miss * (1.0 - miss) + 1.0 / spread
+        width = 1.0 / math.sqrt(bend)
+        if slope > 0.0:
+            low = m
+        else:
+            high = m
+        if abs(slope) * width < 0.01 or high - low < 0.01 * width:  # it is only where to cut
+            break
+        step = slope / bend
+        if abs(step) > 0.5 * last or not low < m + step < high:  # Newton's method goes to and fro
+            step = 0.5 * (low + high) - m
+        m, last = m + step, abs(step)
+    top = log_tilted(m, middle, spread, power)
+    left, right = width, width
+    while top - log_tilted(m - left, middle, spread, power) < 36.0:
+        left *= 1.5
+    while top - log_tilted(m + right, middle, spread, power) < 36.0:
+        right *= 1.5
+    bend_ends = min(max(math.log(power) + 10.0 - m, -left), right)  # from there on σᵖ is 1
+    mass, first, second, told, square, curved = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    begin = -left
+    for end in (min(bend_ends, 0.0), max(bend_ends, 0.0), right):
+        for k in range(nodes.shape[1]):
+            off = begin + (end - begin) * nodes[0, k]
+            part_ = nodes[1, k] * (end - begin) * math.exp(log_tilted(m + off, middle, spread, power) - top)
+            miss = 1.0 / (1.0 + math.exp(min(m + off, 700.0)))
+            mass, first, second = mass + part_, first + part_ * off, second + part_ * off * off
+            told, square = told + part_ * miss, square + part_ * miss * miss
+            curved += part_ * miss * (1.0 - miss)
+        begin = end
+    first, second, told, square, curved = first / mass, second / mass, told / mass, square / mass, curved / mass
+    variance = second - first * first
+    slope = power * told  # d log mass / d middle, since (mean − middle) / spread = E p σ(−m)
+    curvature = power * (curved - power * (square - told * told))
+    if variance < 0.9 * spread:
+        slope, curvature = (m + first - middle) / spread, (1.0 - variance / spread) / spread
+    curvature = min(max(curvature, 1e-10 * min(power, 1.0)), (1.0 - 1e-9) / spread)
+    precision = curvature / (1.0 - spread * curvature)
+    log_mass = top + math.log(mass) - 0.5 * math.log(spread) - math.log(ROOT_TWO_PI)
+    return log_mass, precision, slope * (1.0 + spread * precision) + precision * middle
+
+
 @kernel
-def match(mean: Any, variance: Any, mixture: Any, farthest: Any, out: Any) -> None:
-    """`match_site` of every row into `out`, (3, n): log mass, precision, pull."""
+def match(mean: Any, variance: Any, power: Any, mixture: Any, farthest: Any, nodes: Any, out: Any) -> None:
+    """`match_site` of every row, or `match_power`, into `out`, (3, n): log mass, precision, pull."""
     for i in range(len(mean)):
-        out[0, i], out[1, i], out[2, i] = match_site(mean[i], variance[i], mixture[0], mixture[1], farthest)
+        if power[i] != 1.0:
+            out[0, i], out[1, i], out[2, i] = match_power(mean[i], variance[i], power[i], nodes)
+        else:
+            out[0, i], out[1, i], out[2, i] = match_site(mean[i], variance[i], mixture[0], mixture[1], farthest)
 
 
 @kernel

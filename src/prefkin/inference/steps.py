@@ -24,17 +24,16 @@ HALVINGS = 20  # of the way, to find where it should have ended
 
 def improved(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray, step: float = 1.0) -> Sites:
     """Sites matched to margins believed to be N(mean, variance), by `step` of the way (`propagation.refine`)."""
-    return refine(*held_back(sites, data, mean, variance), variance, step, data.offset)
+    sites, mean = held_back(sites, data, mean, variance)
+    return refine(sites, data.weights, mean, variance, step, data.offset, data.total)
 
 
-def held_back(
-    sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray
-) -> tuple[Sites, FloatArray, FloatArray]:
-    """Sites, weights, means of margins: set back for users who leapt past what explains their answers best."""
+def held_back(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray) -> tuple[Sites, FloatArray]:
+    """Sites and means of margins: set back for users who leapt past what explains their answers best."""
     way = mean - sites.at
     far = np.flatnonzero(_per_user(np.maximum, np.abs(way), data.starts) > SAFE)
     if not far.size:
-        return sites, data.weights, mean
+        return sites, mean
 
     def slopes(users: IntArray) -> tuple[IntArray, IntArray, Callable[[FloatArray], FloatArray]]:
         """Rows of users, whose they are, and the slope after some share of the way."""
@@ -47,7 +46,7 @@ def held_back(
         def slope(share: FloatArray) -> FloatArray:
             back = (share[owner] - 1.0) * way[rows]
             new, reached = some._replace(pull=some.pull + some.precision * back), mean[rows] + back
-            new = refine(new, data.weights[rows], reached, variance[rows], offset=known)
+            new = refine(new, data.weights[rows], reached, variance[rows], offset=known, total=data.total[rows])
             return _per_user(np.add, (new.pull - new.precision * reached) * way[rows], ends) - balance
 
         return rows, owner, slope
@@ -56,7 +55,7 @@ def held_back(
     promised = np.bincount(owner, sites.precision[rows] * way[rows] ** 2, len(far))  # the slope at the start
     leapt = far[slope(np.ones(len(far))) < -0.5 * promised]
     if not leapt.size:
-        return sites, data.weights, mean
+        return sites, mean
     rows, owner, slope = slopes(leapt)
     low, high = np.zeros(len(leapt)), np.ones(len(leapt))
     for _ in range(HALVINGS):
@@ -65,7 +64,7 @@ def held_back(
         low, high = np.where(rising, middle, low), np.where(rising, high, middle)
     back = np.zeros(len(mean))
     back[rows] = (low[owner] - 1.0) * way[rows]
-    return sites._replace(pull=sites.pull + sites.precision * back), data.weights, mean + back
+    return sites._replace(pull=sites.pull + sites.precision * back), mean + back
 
 
 def _per_user(reduce: np.ufunc, values: FloatArray, starts: IntArray) -> FloatArray:

@@ -224,7 +224,7 @@ def test_a_site_has_the_mass_mean_and_variance_of_the_answer(mean, variance):
 def test_rows_that_count_twice_are_two_rows(rng):
     X = rng.standard_normal((6, 2))
     twice = Signed(X, np.full(6, 2.0), np.array([0, 6]))
-    both = stacked([np.vstack([X, X])])
+    both = Signed(np.vstack([X, X]), np.ones(12), np.array([0, 12]), repeated=np.full(12, 2.0))
     one, other = (fit_degrees(data) for data in (twice, both))
     assert np.allclose(one.mean, other.mean, atol=1e-8)
     assert one.evidence == pytest.approx(other.evidence, abs=1e-8)

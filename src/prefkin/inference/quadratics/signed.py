@@ -24,6 +24,7 @@ class Signed:
     weights: FloatArray  # (n,)
     starts: IntArray  # (U + 1,) user u owns rows starts[u]:starts[u + 1]
     offset: FloatArray | None = None  # (n,) of each margin, by what preferences have no part in
+    repeated: FloatArray | None = None  # (n,) how often a user gave each answer, in all rows; None: rows are distinct
 
     @classmethod
     def of_users(cls, users: UserRows, root: FloatArray | float = 1.0) -> Signed:
@@ -36,7 +37,7 @@ class Signed:
             signed = Z[rows] * sign[rows, None]
             X[rows] = signed @ root if by_matrix else signed * root
         offset = None if users.habits is None else sign * users.habits[users.owner]
-        return cls(X, weights, users.starts, offset)
+        return cls(X, weights, users.starts, offset, users.repeated)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -45,6 +46,11 @@ class Signed:
     def dim(self) -> int:
         """Number of features."""
         return self.X.shape[1]
+
+    @property
+    def total(self) -> FloatArray:
+        """How often each answer was given, (n,)."""
+        return self.weights if self.repeated is None else self.repeated
 
     @cached_property
     def sizes(self) -> FloatArray:
@@ -63,14 +69,17 @@ class Signed:
         """A few of the users."""
         starts = np.concatenate([[0], np.cumsum(np.diff(self.starts)[np.asarray(users)])]).astype(np.intp)
         rows = self.rows_of(users)
-        return Signed(self.X[rows], self.weights[rows], starts, None if self.offset is None else self.offset[rows])
+        return self._at(rows, starts)
 
     def between(self, users: slice) -> Signed:
         """Users at consecutive positions, as views."""
         first, last, _ = users.indices(len(self))
         rows = slice(int(self.starts[first]), int(self.starts[last]))
-        starts, offset = self.starts[first : last + 1] - self.starts[first], self.offset
-        return Signed(self.X[rows], self.weights[rows], starts, None if offset is None else offset[rows])
+        return self._at(rows, self.starts[first : last + 1] - self.starts[first])
+
+    def _at(self, rows: slice | IntArray, starts: IntArray) -> Signed:
+        offset, repeated = (None if each is None else each[rows] for each in (self.offset, self.repeated))
+        return Signed(self.X[rows], self.weights[rows], starts, offset, repeated)
 
 
 def per_user_sum(values: FloatArray, starts: IntArray) -> FloatArray:

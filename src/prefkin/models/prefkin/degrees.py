@@ -28,7 +28,8 @@ BELIEVED = 0.4  # change of log τ² that sites matched to a strength may still 
 APART, FARTHEST = 4.0, 4  # factor between variances tried, and how many of them to either side
 LEAST_PACE = 0.25  # share of the way that sites move at least
 SETTLED = 0.003  # change of log scales at which the fit is taken as found
-AGREEING = 10  # rounds at most of matching sites, half of the way, to scales that are means
+AGREEING = 20  # rounds at most of matching sites, half of the way, to scales that are means
+AGREED = 0.001  # change of everybody's mean, of its length, at which they are
 NEAR_ENOUGH = 0.05  # and at which scales wait for better sites
 
 
@@ -150,7 +151,7 @@ def _with_averaged_scales(data: Signed, fit: Mixture, scaling: Scaling, evidence
     for _ in range(AGREEING):
         before, sites = fit.mean, fit.refined(data, step=0.5)
         fit = solved(expand(data, sites), sites, everybody, prior, evidence)
-        if np.linalg.norm(fit.mean - before) < SETTLED * np.linalg.norm(fit.mean):
+        if np.linalg.norm(fit.mean - before) < AGREED * np.linalg.norm(fit.mean):
             break
     return fit
 
