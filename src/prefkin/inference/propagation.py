@@ -7,8 +7,8 @@ w or in several: then the cavity is what other answers say. By quadrature, since
 
 Answers that count once are matched by one rule everywhere: σ as a mixture of normal distribution functions. Beside a
 fine grid it is right to 1e-4, in a tenth of the time of quadrature. It never sees the far tail: since σ(m) = eᵐ σ(−m),
-mass(μ, v) = exp(μ + v/2) mass(−μ − v, v), and an answer that nobody would expect is matched by way of one that everybody
-would.
+mass(μ, v) = exp(μ + v/2) mass(−μ − v, v), and an answer that nobody would expect is matched by way of one that
+everybody would.
 """
 
 from __future__ import annotations
