@@ -17,14 +17,16 @@ from scipy.linalg.lapack import dtrtri
 from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray
+from prefkin.errors import ConvergenceError
 
 if TYPE_CHECKING:
     from prefkin.decide.rules.pool import Pool
 
-__all__ = ["Belief", "Margins", "absorb"]
+__all__ = ["Belief", "Margins", "absorb", "factored"]
 
 NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)  # seven are exact for polynomials of degree 13
 WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+DIGITS_LEFT = 1e-13  # of a diagonal entry: a pivot below that is three digits and less
 
 
 class Margins(NamedTuple):
@@ -33,6 +35,24 @@ class Margins(NamedTuple):
     chance: FloatArray  # (K,)
     mean: FloatArray  # (K, pairs)
     variance: FloatArray  # (K, pairs)
+
+
+def factored(M: FloatArray) -> FloatArray:
+    """L with L Lᵀ = M, a precision; refused where rounding has taken what is known about some direction.
+
+    >>> factored(np.diag([4.0, 9.0])).tolist()
+    [[2.0, 0.0], [0.0, 3.0]]
+    """
+    try:
+        L: FloatArray = cholesky(M, lower=True)
+        if (np.diagonal(L) ** 2 > DIGITS_LEFT * np.diagonal(M)).all():
+            return L
+    except (np.linalg.LinAlgError, ValueError):  # the latter: not finite
+        pass
+    raise ConvergenceError(
+        "the rows are so large, along directions in which they are alike, that no digits are left for the others; "
+        "scale the features down, or raise ridge"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +72,7 @@ class Belief:
     @classmethod
     def from_information(cls, mean: FloatArray, M: FloatArray) -> Belief:
         """Precision M: root = L⁻ᵀ with L Lᵀ = M."""
-        inverse, _ = dtrtri(cholesky(M, lower=True), lower=1)
+        inverse, _ = dtrtri(factored(M), lower=1)
         return cls(mean, inverse.T)
 
     @classmethod

@@ -14,11 +14,11 @@ from copy import copy, deepcopy
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import cholesky, eigvalsh, solve_triangular
+from scipy.linalg import eigvalsh, solve_triangular
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows
-from prefkin.decide.belief import Belief
+from prefkin.decide.belief import Belief, factored
 from prefkin.decide.population import MixtureBelief, Population
 from prefkin.decide.refit import Metric, RunningEstimate
 from prefkin.inference.information import information_matrix
@@ -288,7 +288,7 @@ class Posterior(Running):
             return self._prior
         hessian = gram(self._estimate.rows._replace(weights=self._estimate.curvature()))
         hessian[np.diag_indices_from(hessian)] += 1.0
-        factor = cholesky(hessian, lower=True)
+        factor = factored(hessian)
         return Belief(self.theta, solve_triangular(factor, self._prior.root.T, lower=True).T)
 
 

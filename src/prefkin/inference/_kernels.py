@@ -268,7 +268,14 @@ def least_eigenvalues(matrices: Any, w: Any, out: Any) -> None:
     """
     d = matrices.shape[1]
     for at in range(len(matrices)):
-        A, size = matrices[at], 0.0
+        A, whole = matrices[at], 0.0
+        for k in range(d):
+            whole = max(whole, A[k, k])
+        if whole <= 0.0:
+            out[at] = 0.0
+            continue
+        A /= whole  # squares of small numbers vanish
+        size = 0.0
         for k in range(d):
             size = max(size, A[k, k])
             v, m, s = A[k, k + 1 :], d - k - 1, 0.0
@@ -311,7 +318,7 @@ def least_eigenvalues(matrices: Any, w: Any, out: Any) -> None:
             x += step
             if step <= 1e-14 * size + 1e-13 * x:
                 break
-        out[at] = max(x, 0.0)
+        out[at] = whole * max(x, 0.0)
 
 
 @kernel
@@ -425,6 +432,10 @@ def log_tilted(m: Any, middle: Any, spread: Any, power: Any) -> Any:
 @part
 def match_power(middle: Any, spread: Any, power: Any, nodes: Any) -> tuple[Any, Any, Any]:
     """`match_site` of σ(m)ᵖ, by quadrature, cut where the product is highest and where σᵖ no longer bends."""
+    if spread * max(power, 1.0) < 1e-9:  # σᵖ does not bend within it
+        miss = 1.0 / (1.0 + math.exp(min(middle, 700.0)))
+        precision = power * miss * (1.0 - miss)
+        return log_tilted(middle, middle, 1.0, power), precision, power * miss + precision * middle
     low, high, m, width = middle, middle + power * spread, middle, math.sqrt(spread)
     last = math.inf
     for _ in range(200):
