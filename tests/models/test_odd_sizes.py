@@ -110,6 +110,12 @@ def test_sizes_that_cannot_be_computed_with_are_refused(model, size, weight, wor
         fitted(model, "plain", size, weight)
 
 
+def test_a_slope_that_would_make_information_infinite_is_refused():
+    Z, y, users, _ = comparisons("plain", 1.0)
+    with pytest.raises(InvalidParameter, match="kappa must be above 1e-75"):
+        OffC2PL(0.0, kappa=1e-320).fit(Z, y, users=users)
+
+
 def test_rows_that_leave_no_digits_for_other_directions_are_refused_in_words():
     fit = fitted("OffC2PL", "one row again and again", 1e30)
     with pytest.raises(ConvergenceError, match="scale the features down"):

@@ -224,7 +224,7 @@ def test_a_model_offers_policies_for_each_user(rng):
         ({"gamma": np.nan}, "gamma must be"),
         ({"alpha": 0.5}, "alpha must be"),
         ({"ridge": 0}, "ridge must be"),
-        ({"kappa": 0.3}, "kappa must be above 0 and at most 1/4"),
+        ({"kappa": 0.3}, "kappa must be above 1e-75 and at most 1/4"),
         ({"delta": 1.0}, "delta must be between 0 and 1; got 1.0"),
         ({"delta": "a"}, "delta must be between"),
         ({"radius": "calibratd"}, "radius must be"),

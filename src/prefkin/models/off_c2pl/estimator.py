@@ -378,7 +378,7 @@ class OffC2PL(PreferenceModel):
         number("alpha", "a finite number of at least 1", lambda x: 1 <= x < np.inf)
         if not (isinstance(self.ridge, str) and self.ridge == "auto"):
             number("ridge", "a finite number above 0, or 'auto'", lambda x: 0 < x < np.inf)
-        number("kappa", "above 0 and at most 1/4, the largest slope of the sigmoid", lambda x: 0 < x <= 0.25)
+        number("kappa", "above 1e-75 and at most 1/4, the largest slope of the sigmoid", lambda x: 1e-75 < x <= 0.25)
         number("delta", "between 0 and 1", lambda x: 0 < x < 1)
         if self.radius not in ("theory", "calibrated"):
             raise InvalidParameter(f"radius must be 'theory' or 'calibrated'; got {self.radius!r}")
