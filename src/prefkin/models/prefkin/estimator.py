@@ -616,7 +616,7 @@ class PrefKin(PreferenceModel):
     def _population(self) -> Population:
         """Made once for all newcomers."""
         with single_threaded():
-            return people_in_general(self._fitted, float(np.mean(self.habit_)))
+            return people_in_general(self._fitted, float(np.mean(self.habit_)) if len(self.habit_) else 0.0)
 
     def _learnt(self) -> tuple[FloatArray, ...]:
         mixture, wide = self._fitted.mixture, self._fitted.wide
