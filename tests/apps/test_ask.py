@@ -1,6 +1,5 @@
 """`prefkin ask`: a conversation in the terminal or through a pipe, of which nothing is lost."""
 
-import io
 import json
 import os
 import pty
@@ -36,9 +35,11 @@ def folder(tmp_path_factory):
     return path
 
 
-def say(folder, monkeypatch, lines, *args, user="Ada", state="s.json", menu="menu.parquet", model="kin.safetensors"):
-    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-    return prefkin_says("ask", model, "--user", user, "--candidates", menu, "--state", state, *args, cwd=folder)
+def say(folder, lines, *args, user="Ada", state="s.json", menu="menu.parquet", model="kin.safetensors"):
+    told = "".join(f"{line}\n" for line in lines)
+    return prefkin_says(
+        "ask", model, "--user", user, "--candidates", menu, "--state", state, *args, cwd=folder, said=told
+    )
 
 
 def kept(folder, state):
@@ -47,19 +48,19 @@ def kept(folder, state):
     return model.resume_session(folder / state, menu)
 
 
-def test_answers_skips_and_undo_are_kept_and_the_same_command_goes_on(folder, monkeypatch):
-    done = say(folder, monkeypatch, ["1", "right", "u", "left", "s", "q"])
+def test_answers_skips_and_undo_are_kept_and_the_same_command_goes_on(folder):
+    done = say(folder, ["1", "right", "u", "left", "s", "q"])
     assert done.returncode == 0, done.stderr
     assert "2 answers in s.json" in done.stdout
     session = kept(folder, "s.json")
     assert [answer for _, answer in session.log] == [True, True, None]
-    again = say(folder, monkeypatch, ["2"])  # the end of a pipe is the end of the answers
+    again = say(folder, ["2"])  # the end of a pipe is the end of the answers
     assert "going on with 2 answers of Ada in s.json" in again.stdout
     assert kept(folder, "s.json").n_answers == 3
 
 
-def test_what_is_shown_are_prompts_names_and_texts(folder, monkeypatch):
-    done = say(folder, monkeypatch, ["q"], state="shown.json")
+def test_what_is_shown_are_prompts_names_and_texts(folder):
+    done = say(folder, ["q"], state="shown.json")
     question = (
         prefkin.load(folder / "kin.safetensors").session("Ada", prefkin.read_candidates(folder / "menu.parquet")).ask()
     )
@@ -69,28 +70,29 @@ def test_what_is_shown_are_prompts_names_and_texts(folder, monkeypatch):
     assert f"  2  {'abc'[question.second]}: dish number {3 * question.context + question.second}\n" in done.stdout
     assert "     with [sauce]" in done.stdout
     assert not (folder / "shown.json").exists()
-    plain = say(folder, monkeypatch, ["q"], state="plain.json", menu="plain.parquet")
+    plain = say(folder, ["q"], state="plain.json", menu="plain.parquet")
     assert f"  1  {'abc'[question.first]}: feature " in plain.stdout
 
 
 def test_it_says_how_many_more_and_when_it_is_enough(folder, monkeypatch):
-    few = say(folder, monkeypatch, ["q"], "--tolerance", "1e-6", user="Yan", state="more.json")
+    monkeypatch.setattr("prefkin.apps.cli.ask.PATIENCE", 60.0)  # on a busy machine a second is not enough
+    few = say(folder, ["q"], "--tolerance", "1e-6", user="Yan", state="more.json")
     assert " more)" in few.stdout
-    enough = say(folder, monkeypatch, ["q"], "--tolerance", "50", state="more.json")
+    enough = say(folder, ["q"], "--tolerance", "50", state="more.json")
     assert "enough: with probability 95% the best actions of today lose" in enough.stdout
     assert " more)" not in enough.stdout
 
 
-def test_a_stranger_is_asked_as_a_newcomer_under_that_name(folder, monkeypatch):
-    done = say(folder, monkeypatch, ["1", "1"], user="Zoe", state="zoe.json")
+def test_a_stranger_is_asked_as_a_newcomer_under_that_name(folder):
+    done = say(folder, ["1", "1"], user="Zoe", state="zoe.json")
     assert "Zoe is not among the 6 fitted users, and is asked as a newcomer" in done.stdout
     state = json.loads((folder / "zoe.json").read_text())
     assert (state["user"], state["label"]) == (None, "Zoe")
-    assert "going on with 2 answers of Zoe" in say(folder, monkeypatch, ["q"], user="Zoe", state="zoe.json").stdout
+    assert "going on with 2 answers of Zoe" in say(folder, ["q"], user="Zoe", state="zoe.json").stdout
 
 
-def test_when_all_pairs_were_asked_it_ends(folder, monkeypatch):
-    done = say(folder, monkeypatch, ["1"] * 9, state="all.json", user="Ben")
+def test_when_all_pairs_were_asked_it_ends(folder):
+    done = say(folder, ["1"] * 9, state="all.json", user="Ben")
     assert done.returncode == 0
     assert "all pairs of the 2 contexts have been asked" in done.stdout
     assert kept(folder, "all.json").n_answers == 6
@@ -106,12 +108,12 @@ def test_when_all_pairs_were_asked_it_ends(folder, monkeypatch):
         ({"state": "bens.json"}, "bens.json: these are the answers of 'Ben', not of 'Ada'; give another file"),
     ],
 )
-def test_what_cannot_be_is_one_line(folder, monkeypatch, settings, message):
+def test_what_cannot_be_is_one_line(folder, settings, message):
     (folder / "odd.json").write_text("{")
     if not (folder / "bens.json").exists():
-        say(folder, monkeypatch, ["1"], user="Ben", state="bens.json")
+        say(folder, ["1"], user="Ben", state="bens.json")
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    done = say(folder, monkeypatch, settings.pop("lines", ["q"]), **{"state": "new.json"} | settings)
+    done = say(folder, settings.pop("lines", ["q"]), **{"state": "new.json"} | settings)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert message in done.stderr
     assert {path: path.read_bytes() for path in folder.iterdir()} == before

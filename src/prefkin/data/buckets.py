@@ -84,6 +84,19 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def _understood(path: Path) -> Iterator[None]:
+    """What polars says of damaged files, in a line that names them; it also fails in ways it does not announce."""
+    try:
+        yield
+    except (PrefkinError, OSError):
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:
+        reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+        what = "readable as comparisons" if path.is_dir() else "a readable .parquet file"
+        raise InvalidTable(f"{path}: not {what}: {reason:.160}") from None
+
+
+@contextmanager
 def _as_a_whole(path: Path) -> Iterator[Path]:
     """A name to write to; what is there when the block ends becomes `path`."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
@@ -131,11 +144,8 @@ class Sources:
         """Of all files; one that differs is named."""
         first: pl.Schema | None = None
         for file in self.files:
-            try:
+            with _understood(file):
                 found = pl.scan_parquet(file, glob=False).collect_schema()
-            except (Exception, pl.exceptions.PanicException) as error:
-                reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-                raise InvalidTable(f"{file}: not a readable .parquet file: {reason:.160}") from None
             if first is not None and found != first:
                 other = next(iter(set(first.items()) ^ set(found.items())), ("", ""))[0]
                 raise InvalidTable(
@@ -149,7 +159,10 @@ class Sources:
     def counts(self) -> IntArray:
         """Rows of each file."""
         assert self.schema  # all of them can be read
-        each = [int(pl.scan_parquet(f, glob=False).select(pl.len()).collect().item()) for f in self.files]
+        each = []
+        for file in self.files:
+            with _understood(file):
+                each.append(int(pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()))
         if not sum(each):
             raise InvalidTable(f"{self.folder}: there are no comparisons: the files are empty")
         return np.array(each)
@@ -182,7 +195,8 @@ class Sources:
         for name in ("z", "first"):
             if self._has(name):
                 self._refuse_other_vectors(name)
-                first = pl.scan_parquet(self.files, glob=False).select(self._named(name)).head(1).collect().item()
+                with _understood(self.folder):
+                    first = pl.scan_parquet(self.files, glob=False).select(self._named(name)).head(1).collect().item()
                 if first is None:
                     raise InvalidTable(f"{self.folder}: {name} is missing in {self.place(0)}; give a list of numbers")
                 return len(first)
@@ -316,7 +330,8 @@ def _sort(sources: Sources, plan: Plan, start: int, target: Path) -> None:
     rows = sources.scan().slice(start, plan.stretch)
     if "missing" in sources.drop:
         rows = rows.filter(pl.col("user").is_not_null())
-    unnamed = rows.filter(pl.col("user").is_null()).select("row").head(1).collect()
+    with _understood(sources.folder):
+        unnamed = rows.filter(pl.col("user").is_null()).select("row").head(1).collect()
     if len(unnamed):
         raise InvalidTable(
             f"{sources.folder}: the user is missing in {sources.place(unnamed.item())}; leave such rows out with "
@@ -324,13 +339,9 @@ def _sort(sources: Sources, plan: Plan, start: int, target: Path) -> None:
         )
     number = pl.col("user").map_batches(shards, return_dtype=pl.UInt32, is_elementwise=True).alias("shard")
     group = max(min(plan.stretch, 1 << 20) // plan.shards // 2, 256)
-    with _as_a_whole(target) as fresh:
-        try:
-            found = rows.with_columns(number).sort("shard", "user", "row")
-            found.sink_parquet(fresh, compression="uncompressed", row_group_size=group, engine="streaming")
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-            raise InvalidTable(f"{sources.folder}: cannot be read as comparisons: {reason:.160}") from None
+    found = rows.with_columns(number).sort("shard", "user", "row")
+    with _as_a_whole(target) as fresh, _understood(sources.folder):
+        found.sink_parquet(fresh, compression="uncompressed", row_group_size=group, engine="streaming")
 
 
 def _collect(sources: Sources, plan: Plan, shard: int, home: Path, rows: int) -> tuple[int, int]:

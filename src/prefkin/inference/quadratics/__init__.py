@@ -36,7 +36,7 @@ def expand(data: Signed, sites: Sites) -> Quadratics:
     >>> import numpy as np
     >>> one = Signed(np.array([[1.0, 0.0]]), np.ones(1), np.array([0, 1]))
     >>> terms = expand(one, Sites.start(one.weights)).at(4.0)
-    >>> terms.posterior_means(np.zeros((1, 2)), 4.0).tolist()
+    >>> terms.posterior_means(np.zeros((1, 2)), 4.0).round(9).tolist()
     [[1.0, 0.0]]
     """
     thin = data.dim > STACKED_UP_TO and len(data.X) < FULL * len(data) * data.dim

@@ -27,6 +27,7 @@ FIRST = 6.0  # variance of margins to try first: clear, but not certain answers
 BELIEVED = 0.4  # change of log τ² that sites matched to a strength may still ask for
 APART, FARTHEST = 4.0, 4  # factor between variances tried, and how many of them to either side
 LEAST_PACE = 0.25  # share of the way that sites move at least
+NO_MORE = 1e-6  # evidence is a matter of rounding: that of one answer is the same under every strength
 SETTLED = 0.003  # change of log scales at which the fit is taken as found
 AGREEING = 20  # rounds at most of matching sites, half of the way, to scales that are means
 AGREED = 0.001  # change of everybody's mean, of its length, at which they are
@@ -98,9 +99,9 @@ def _first_scales(data: Signed) -> Prior:
             tried[k] = evidence if trusted or k == 0 else -np.inf, np.log([tau, top])
         return tried[k][0]
 
-    best = max((0, 1), key=score)
+    best = 1 if score(1) > score(0) - NO_MORE else 0  # of equals the stronger, whose sites let go more easily
     direction = 1 if best else -1
-    while abs(best) < FARTHEST and score(best + direction) > score(best):
+    while abs(best) < FARTHEST and score(best + direction) > score(best) + NO_MORE:
         best += direction
     if abs(best) == FARTHEST:
         return _around_nothing(data.dim, *np.exp(tried[best][1]))
