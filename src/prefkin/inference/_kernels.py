@@ -458,10 +458,15 @@ def match_power(middle: Any, spread: Any, power: Any, nodes: Any) -> tuple[Any, 
         left *= 1.5
     while top - log_tilted(m + right, middle, spread, power) < 36.0:
         right *= 1.5
-    bend_ends = min(max(math.log(power) + 10.0 - m, -left), right)  # from there on σᵖ is 1
+    for k in range(8):  # σᵖ may end in a cliff, and nodes before it would be lost
+        less = left * (1.0 - 0.5 ** (k + 2))
+        left = less if top - log_tilted(m - less, middle, spread, power) > 36.0 else left
+    bend_begins = min(max(-10.0 - m, -left), right)  # before, log σᵖ is straight
+    bend_ends = min(max(math.log(power) + 10.0 - m, bend_begins), right)  # from there on σᵖ is 1
+    cut = min(max(0.0, bend_begins), bend_ends)
     mass, first, second, told, square, curved = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     begin = -left
-    for end in (min(bend_ends, 0.0), max(bend_ends, 0.0), right):
+    for end in (bend_begins, cut, bend_ends, right):
         for k in range(nodes.shape[1]):
             off = begin + (end - begin) * nodes[0, k]
             part_ = nodes[1, k] * (end - begin) * math.exp(log_tilted(m + off, middle, spread, power) - top)
