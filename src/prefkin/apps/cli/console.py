@@ -150,17 +150,17 @@ def table(*headings: str, title: str | None = None) -> Table:
     return grid
 
 
-def check_folder(folder: Path, written: Collection[str] = (), sign: str = "") -> None:
+def check_folder(folder: Path, written: Collection[str] = (), *signs: str) -> None:
     """Can there be such a folder? Asked before the work, not after it.
 
-    Files of the names that are `written` are only replaced beside the `sign` that the same command wrote them.
+    Files of the names that are `written` are only replaced beside one of the `signs` that the same command wrote them.
     """
     if not folder.name and folder != Path("/"):
         raise InvalidParameter("--out needs the name of a folder")
     if folder.exists() and not folder.is_dir():
         raise InvalidParameter(f"--out {folder}: there is a file of that name; give a folder")
     foreign = next((name for name in written if (folder / name).exists()), None)
-    if foreign is not None and not (folder / sign).exists():
+    if foreign is not None and not any((folder / sign).exists() for sign in signs):
         raise InvalidParameter(
             f"--out {folder}: there is a {foreign} that this command did not write; give another folder"
         )

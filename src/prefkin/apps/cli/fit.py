@@ -98,7 +98,7 @@ def fit(
 
     Example: prefkin fit votes.csv --out kin --compare
     """
-    check_folder(out_dir, WRITTEN, SUMMARY_FILE)
+    check_folder(out_dir, WRITTEN, SUMMARY_FILE, CROWD_FILE)
     if method not in (*METHODS, BEST):
         raise InvalidParameter(f"--method must be one of {', '.join(METHODS)} or {BEST}; got {method!r}")
     if method != "PrefKin" and (gamma is not None or metric != "auto"):
