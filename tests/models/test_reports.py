@@ -323,6 +323,7 @@ def test_a_summary_says_when_one_model_for_everybody_would_do(rng, tmp_path, spr
     assert str(prefkin.load(tmp_path / "model.npz").summary()) == str(found)
 
 
+@pytest.mark.long
 def test_the_gain_over_one_model_is_that_of_held_out_answers(rng):
     theta = np.array([2.0, 0.0]) + 1.5 * rng.standard_normal((30, 2))
     Z, users = rng.standard_normal((1500, 2)), np.repeat(np.arange(30), 50)

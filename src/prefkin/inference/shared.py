@@ -212,8 +212,11 @@ class _Block:
             if digits is np.float32:
                 _kernels.misses(miss, y, weights)
             else:
-                side = (1.0 - 2.0 * y)[:, None]
-                miss = side * expit(side * miss) * weights[:, None]
+                side = (1.0 - 2.0 * y)[:, None]  # σ(m) − y = side · σ(side · m), written so that it vectorises
+                miss *= -side
+                np.exp(miss, out=miss)
+                miss += 1.0
+                np.divide(side * weights[:, None], miss, out=miss)
             total[here] += miss.T @ Z
         return total
 

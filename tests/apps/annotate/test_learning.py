@@ -74,6 +74,7 @@ def is_running(process):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
+@pytest.mark.long
 def test_what_is_being_learnt_ends_with_a_server_that_is_killed(tmp_path):
     folder = tmp_path / "lesson"
     folder.mkdir()

@@ -109,6 +109,7 @@ def test_held_out_answers_choose_a_covariance_where_people_have_one(rng):
     assert loss(model) < loss(plain) - 0.005
 
 
+@pytest.mark.long
 def test_of_many_people_some_judge_for_all(rng, monkeypatch):
     Z, y, users, _ = people(rng, 3.0 * CORRELATED, n_users=260, n=8, mean=0.0)
     monkeypatch.setattr(lesson, "CALIBRATION", replace(CALIBRATION, answers=1))
