@@ -215,6 +215,7 @@ def test_what_a_command_did_not_write_it_does_not_replace(folder, tmp_path, comm
             r"column 'worker' (for user) is missing",
         ),
         (["fit", "votes.csv", "--out", "x", "--map", "worker"], "--map takes OURS=THEIRS"),
+        (["fit", "votes.csv", "--out", "x", "--map", "user=worker,y=won"], "give --map again for each column"),
         (
             ["fit", "votes.csv", "--out", "x", "--gamma", "big"],
             "--gamma takes a number, under, over or auto; got 'big'",

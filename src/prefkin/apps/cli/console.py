@@ -23,6 +23,7 @@ from prefkin.data.comparisons import Comparisons
 from prefkin.data.formats import WRITABLE
 from prefkin.data.storage import replace_folder, write_atomically
 from prefkin.data.tables import read_comparisons
+from prefkin.data.votes import Votes, read_votes
 from prefkin.errors import ConvergenceError, InvalidParameter, PrefkinError, PrefkinWarning, UnknownUser
 from prefkin.execution.progress import reporting
 from prefkin.models.reports import counted
@@ -64,6 +65,8 @@ def column_map(pairs: list[str]) -> dict[str, str]:
         ours, equals, theirs = pair.partition("=")
         if not (ours and equals and theirs):
             raise InvalidParameter(f"--map takes OURS=THEIRS, for example user=worker; got {pair!r}")
+        if "," in theirs and "=" in theirs:  # as --features would be given
+            raise InvalidParameter(f"--map takes one OURS=THEIRS, got {pair!r}; give --map again for each column")
         mapping[ours] = theirs
     return mapping
 
@@ -140,6 +143,18 @@ def refuse_other_features(model: Any, source: Path, dim: int, given: tuple[str, 
         )
     if given and given != fitted and sorted(given) == sorted(fitted):
         raise InvalidParameter(f"--features must be in the order in which the model was fitted: {','.join(fitted)}")
+
+
+def votes_of(model: Any, file: Path, columns: dict[str, str]) -> Votes:
+    """The `--votes` that a model was fitted on."""
+    with without_panics(file):
+        votes = read_votes(file, columns)
+    if votes.data.dim != model.n_features_in_:
+        raise InvalidParameter(
+            f"--votes {file}: {votes.data.dim} features, but the model was fitted on {model.n_features_in_}; "
+            "give the rows it was fitted on"
+        )
+    return votes
 
 
 def table(*headings: str, title: str | None = None) -> Table:

@@ -16,6 +16,7 @@ from prefkin.apps.cli.console import (
     find_user,
     out,
     table,
+    votes_of,
     without_panics,
     working,
     write_file,
@@ -28,7 +29,6 @@ from prefkin.apps.export.trl import preference_set, together_with
 from prefkin.apps.export.whose import Preferences, everybody, groups_of, one_user
 from prefkin.data.exports import TOOLS
 from prefkin.data.formats import as_file
-from prefkin.data.votes import read_votes
 from prefkin.errors import InvalidParameter
 from prefkin.models.files import load
 from prefkin.models.reports import counted
@@ -136,13 +136,7 @@ def _trl(
     surer_than: float | None,
 ) -> None:
     """A Parquet file for each group, or one for the user."""
-    with without_panics(file):
-        votes = read_votes(file, columns)
-    if votes.data.dim != model.n_features_in_:
-        raise InvalidParameter(
-            f"--votes {file}: {votes.data.dim} features, but the model was fitted on {model.n_features_in_}; "
-            "give the rows it was fitted on"
-        )
+    votes = votes_of(model, file, columns)
     wanted: dict[str, tuple[Any, Any]]  # how surely everybody belongs there, and who speaks for them
     if user is not None:
         label = find_user(model.users_.tolist(), user)

@@ -71,7 +71,7 @@ def next_steps(model: PreferenceModel, known: Summary, folder: str, result: Comp
         found.append(f"the first side is taken by habit (log odds {mean:+.2f}): show sides in random order")
     if model.feature_names_ is None:
         found.append("--names a,b,... names the features, so that groups and doubts can be put into words")
-    if result is None:
+    if result is None and not any("--compare" in step for step in found):
         found.append("--compare says whether simpler methods predict as well on held-out answers")
     found.append(f"prefkin rank {folder} --user {_quoted(labels[0])} --candidates FILE: what to recommend")
     found.append(f"prefkin predict {folder} --pairs FILE --out FILE: how probable answers are")

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from prefkin.apps.cli.console import check_place, column_map, listed, out, without_panics, working, write_file
+from prefkin.apps.cli.console import check_place, column_map, listed, out, votes_of, without_panics, working, write_file
 from prefkin.apps.cli.fit import comparison
 from prefkin.apps.report.facts import report_of
 from prefkin.apps.report.page import as_page
@@ -16,7 +16,6 @@ from prefkin.data.candidates import Candidates
 from prefkin.data.columns import CANDIDATE_FIELDS
 from prefkin.data.formats import read_columns
 from prefkin.data.tables import read_candidates
-from prefkin.data.votes import read_votes
 from prefkin.errors import InvalidCandidates, InvalidParameter
 from prefkin.evaluate.compare import compare as compare_methods
 from prefkin.models.files import load
@@ -46,13 +45,7 @@ def report(
     of_votes = {ours: theirs for ours, theirs in columns.items() if candidates is None or ours not in CANDIDATE_FIELDS}
     if votes is not None:
         columns = {ours: theirs for ours, theirs in columns.items() if ours not in of_votes}
-        with without_panics(votes):
-            logged = read_votes(votes, of_votes)
-        if logged.data.dim != model.n_features_in_:
-            raise InvalidParameter(
-                f"--votes {votes}: {logged.data.dim} features, but the model was fitted on {model.n_features_in_}; "
-                "give the rows it was fitted on"
-            )
+        logged = votes_of(model, votes, of_votes)
     if candidates is not None:
         with without_panics(candidates):
             cands = read_candidates(candidates, columns, features=listed(features))
