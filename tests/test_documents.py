@@ -1,6 +1,8 @@
 """What is written about the project is true of it."""
 
 import ast
+import importlib
+import inspect
 import re
 import shlex
 import tomllib
@@ -40,6 +42,13 @@ def test_a_package_says_what_is_in_it(name):
 def test_every_public_name_has_an_example():
     for name in set(prefkin.__all__) - {"__version__", "KAPPA_UNIT_BALL", "PrefkinWarning"}:
         assert ">>>" in getattr(prefkin, name).__doc__, f"{name} has no example"
+    modules = re.findall(r"^   (prefkin(?:\.[a-z_]+)+)$", (ROOT / "docs/reference.md").read_text(), flags=re.MULTILINE)
+    listed = [importlib.import_module(name) for name in modules if not hasattr(prefkin, name.partition(".")[2])]
+    assert len(listed) > 5
+    for module in listed:
+        for name in module.__all__:
+            if inspect.isfunction(found := getattr(module, name)):
+                assert ">>>" in found.__doc__, f"{module.__name__}.{name} has no example"
 
 
 @pytest.mark.parametrize("page", ["README.md"])
@@ -53,6 +62,13 @@ def test_the_commands_shown_run(page, tmp_path):
         done = prefkin_says(*args, cwd=tmp_path)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert done.stdout
+
+
+def test_programs_in_the_documents_run():
+    """Python in a document is a doctest, or among those that a test of theirs runs: heads, clusters, a new method."""
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            assert ">>> " in block or page.name in ("export.md", "scale.md", "experiments.md"), f"{page.name}: {block}"
 
 
 def test_links_between_pages_lead_somewhere():

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from prefkin.apps.shown import read_shown
 from tests.conftest import draw_answers, prefkin_says
 
 EVIL = "<script>alert(1)</script> & co"
@@ -61,7 +62,7 @@ def test_the_page_says_who_they_are_and_needs_nothing_else(folder):
     assert not {"script", "link", "img", "iframe", "b"} & {tag for tag, _ in found.tags}
     assert not re.search(r"https?:|url\(|@import", page)
     assert "&lt;script&gt;" in page
-    for part in ("12 users, 720 comparisons", "Group 0", "tone", "story &lt;b&gt;", "What is thin", "Whom to ask"):
+    for part in ("12 people compared 720 pairs", "Group 0", "tone", "story &lt;b&gt;", "What is thin", "Whom to ask"):
         assert part in page
     assert sum(tag == "circle" for tag, _ in found.tags) == 24
     again = prefkin_says("report", "kin", "--out", "again.html", *words, cwd=folder)
@@ -107,10 +108,21 @@ def test_groups_are_shown_by_texts_that_they_chose(tmp_path, form):
             assert any(f"user {u}" in card and (f"user {u}", chosen, rejected) in logged for u in range(12))
 
 
+def test_candidates_are_read_in_the_order_of_the_model(folder):
+    names = ("price", "tone", "length")
+    shown = read_shown(folder / "cands.parquet", {}, None, names)
+    table = pl.read_parquet(folder / "cands.parquet")
+    assert shown.candidates.feature_names == names
+    assert shown.candidates.features.tolist() == table.select(names).to_numpy().tolist()
+    assert shown.texts == tuple(table["text"])
+
+
 def test_methods_are_compared_when_asked(folder):
     done = prefkin_says("report", "kin", "--out", "compared.html", "--compare", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "predicted right" in (folder / "compared.html").read_text()
+    page = (folder / "compared.html").read_text()
+    for part in ("one description for all", "(this report)", "right", "on answers it had not seen"):
+        assert part in page
 
 
 def test_what_cannot_be_reported_is_one_line(folder):

@@ -44,6 +44,17 @@ def test_new_answers_and_people_come_in_once(folder):
     assert (folder / "kin" / "model.safetensors").read_bytes() == before
 
 
+def test_features_in_another_order_are_refused(tmp_path):
+    Z, y, users = draw_answers(np.random.default_rng(3), sizes=[20] * 4)
+    named = prefkin.Comparisons.from_arrays(Z[:, :2], y, users, feature_names=["price", "tone"])
+    prefkin.PrefKin().fit(named).save(tmp_path / "kin")
+    pl.DataFrame({"user": [0], "y": [1], "tone": [1.0], "price": [2.0]}).write_csv(tmp_path / "late.csv")
+    done = prefkin_says("update", "kin", "late.csv", cwd=tmp_path)
+    assert (done.returncode, "in the order in which the model was fitted: price,tone" in done.stderr) == (2, True)
+    done = prefkin_says("update", "kin", "late.csv", "--features", "price,tone", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_sessions_come_in_as_far_as_they_were_not_heard(folder):
     rng = np.random.default_rng(0)
     features = rng.standard_normal((6, 3, 3))
@@ -73,7 +84,7 @@ def test_sessions_come_in_as_far_as_they_were_not_heard(folder):
 def test_what_does_not_fit_is_one_line_and_changes_nothing(folder, votes):
     before = (folder / "kin" / "model.safetensors").read_bytes()
     votes.drop("z2").head(5).write_csv(folder / "narrow.csv")
-    for file, words in (("narrow.csv", "2 features, the model has 3"), ("none.csv", "none.csv")):
+    for file, words in (("narrow.csv", "2 features, but the model was fitted with 3"), ("none.csv", "none.csv")):
         done = prefkin_says("update", "kin", file, cwd=folder)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert words in done.stderr

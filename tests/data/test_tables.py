@@ -107,6 +107,18 @@ def test_both_sides_items_and_candidates_may_have_features_of_their_own_names():
     assert (cands.features.tolist(), cands.feature_names) == ([[0.0, 1.0], [2.0, 0.0]], ("price", "tone"))
 
 
+def test_a_weight_may_be_a_feature():
+    """Of things that weigh something: in a table of items it means nothing else, elsewhere where it is named so."""
+    things = pl.DataFrame({"item": ["p", "q"], "price": [1.0, 0.0], "weight": [0.0, 2.0]})
+    votes = pl.DataFrame({"user": ["a"], "winner": ["p"], "loser": ["q"]})
+    with pytest.warns(FeaturesWarning, match="price,weight;"):
+        data = read_comparisons(votes, items=things)
+    assert (data.Z.tolist(), data.y.tolist()) == ([[1.0, -2.0]], [1.0])
+    differences = pl.DataFrame({"user": ["a", "b"], "y": [1, 0], "price": [1.0, 2.0], "weight": [-3.0, 2.0]})
+    data = read_comparisons(differences, features=["price", "weight"])
+    assert (data.Z.tolist(), data.weights.tolist()) == ([[1.0, -3.0], [2.0, 2.0]], [1.0, 1.0])
+
+
 @pytest.mark.parametrize(
     ("features", "message"),
     [

@@ -11,6 +11,7 @@ from prefkin import OffC2PL, PrefKin
 from prefkin.data.synthetic import demo_population
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.metrics import HeldOut, reliability
+from prefkin.evaluate.people_map import plane_of, room_for
 from prefkin.evaluate.plots import (
     OWN,
     POOLED,
@@ -64,19 +65,21 @@ def inside(ax):
 def test_users_are_points_by_group_with_names_and_ellipses(kin):
     ax = plot_users(kin)
     groups = [label for label in legend(ax) if label.startswith("group")]
-    assert groups == ["group 1 (8)", "group 2 (8)", "group 3 (8)"]
+    said = [" ".join(label.split()) for label in groups]
+    assert said == [f"{str(group).replace(', 8 people', '')} (8)" for group in kin.groups_]
     shown = np.vstack([points(ax, label) for label in groups])
     assert len(np.unique(shown.round(9), axis=0)) == len(kin.users_) == len(ax.patches)
     assert len(points(ax, "by own answers only")) == 24
-    assert sorted(text.get_text() for text in ax.texts) == sorted(kin.users_.tolist())
     assert ax.get_title("left") == "24 users: groups, 0 uncertain"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == plane_of(kin).names
     assert inside(ax)
 
 
 def test_the_map_keeps_as_much_of_the_distances_as_two_directions_can(kin):
     ax = plot_users(kin)
     shown = np.vstack([points(ax, label) for label in legend(ax) if label.startswith("group")])
-    _, size, _ = np.linalg.svd(kin.theta_ - kin.theta_.mean(axis=0))
+    worth = kin.theta_ * np.sqrt(np.mean(kin.comparisons().Z ** 2, axis=0))
+    _, size, _ = np.linalg.svd(worth - worth.mean(axis=0))
     assert ((shown - shown.mean(axis=0)) ** 2).sum() == pytest.approx((size[:2] ** 2).sum())
 
 
@@ -87,9 +90,26 @@ def test_users_of_the_papers_model_are_joined_by_their_links(paper):
     assert len(lines.get_segments()) == np.triu(linked, 1).sum() > 0
     count, group = connected_components(linked)
     alone = (np.bincount(group) == 1).sum()
-    assert len([label for label in legend(ax) if label.startswith(("group", "everybody"))]) == count - alone
+    assert len([label for label in legend(ax) if label.startswith(("linked", "everybody"))]) == count - alone
     assert not ax.patches
-    assert len(ax.texts) == 24
+
+
+def test_names_on_the_map_are_readable(kin):
+    """No name covers another one, and most people have theirs."""
+    ax = plot_users(kin)
+    ax.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert {text.get_text() for text in ax.texts} <= set(kin.users_.tolist())
+    assert len(boxes) >= 20
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+
+
+def test_labels_find_room_or_stay_away():
+    points = np.array([[0.0, 0.0], [9.0, 0.0], [9.0, 1.0]])
+    first, second, third = room_for(points, [20.0] * 3, 10.0)
+    assert first[0] < 0 < second[0]
+    assert third is None or abs(third[1] - 1.0) >= 10.0
+    assert room_for(points[:1], [20.0], 10.0, [np.array([-99.0, -99.0, 99.0, 99.0])]) == [None]
 
 
 def test_many_users_have_no_names_and_one_ellipse_per_group(rng):

@@ -110,8 +110,8 @@ class Table:
         )
 
     def has(self, name: str) -> bool:
-        """Is there such a column?"""
-        return self.names[name] in self.columns
+        """Is there such a column? One that was named as a feature is nothing else."""
+        return self.names[name] in self.columns and self.names[name] not in self.features_named
 
     def in_columns(self, name: str) -> list[str]:
         """The columns that hold one feature each: those named by the caller, or name0, name1, ... without a gap."""
@@ -141,7 +141,7 @@ class Table:
         """Where nothing says what the features are: every column of numbers that has no other use."""
         if self.features_named:
             return
-        used = {*self.names.values(), *(other for others in ALIASES.values() for other in others)}
+        used = {*self.names.values(), *(other for ours in self.names for other in ALIASES.get(ours, ()))}
         numbers = [column for column in self.columns if column not in used and holds_numbers(self.columns[column])]
         prefixes = [f"{self.names[side]}_" for side in ("first", "second")] if name == "z" else []
         sides = [[column.removeprefix(p) for column in numbers if column.startswith(p)] for p in prefixes]

@@ -92,7 +92,13 @@ ENOUGH = 1500  # answers that are held out, after which no further fold is
 
 
 def splits(data: Comparisons, folds: int = 4, predict_for: str = "auto", held_out: int = ENOUGH) -> list[Split]:
-    """Rows to learn from and rows to predict, in turn; or one line that says why nothing can be compared."""
+    """Rows to learn from and rows to predict, in turn; or one line that says why nothing can be compared.
+
+    >>> from prefkin.data.synthetic import make_population
+    >>> data = make_population(np.random.default_rng(0), n_users=3, n_groups=1, dim=2, n_comparisons=8).data
+    >>> [(len(learnt), len(asked)) for learnt, asked in splits(data)]
+    [(18, 6), (18, 6), (18, 6), (18, 6)]
+    """
     alone = np.bincount(data.who)[data.who] < 2  # one row cannot be both learnt from and predicted
     if len(np.unique(data.who[~alone])) < 2:
         raise InvalidComparisons("comparing methods needs at least two users with at least two comparisons each")

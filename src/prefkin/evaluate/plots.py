@@ -6,6 +6,7 @@ import io
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from importlib.util import find_spec
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from scipy.sparse.csgraph import connected_components
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.metrics import HeldOut, Reliability
+from prefkin.evaluate.people_map import Plane, groups_on, plane_of, room_for
 from prefkin.models.base import PreferenceModel
 from prefkin.models.coverage import feature_name
+from prefkin.models.likeness import in_words
 
 __all__ = [
     "as_png",
@@ -35,10 +38,15 @@ MOST_FEATURES = 20
 MOST_NAMES = 60
 MOST_IN_LEGEND = 10
 MOST_LINES = 5000
+LEGEND = 30  # characters of a line
 
 
 def can_draw() -> bool:
-    """Is matplotlib installed?"""
+    """Is matplotlib installed?
+
+    >>> can_draw()
+    True
+    """
     return find_spec("matplotlib") is not None
 
 
@@ -69,15 +77,20 @@ def as_png(ax: Any) -> bytes:
 def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
     """A map of the users: where their estimates are, which group they are in, and how far either is in doubt.
 
-    Colours are groups (squares stand alone), faint where membership is in doubt. Up to 60 users have names, an ellipse
-    that holds their preference with probability one half (as far as two directions show it), and a thin line to what
-    their own answers say; with more users one typical ellipse is drawn per group. Models without a posterior show who
-    shares comparisons by lines instead.
+    Axes are the two directions in which people differ most, named by their largest features. Colours are groups, faint
+    where membership is in doubt. Up to 60 users have names where there is room, an ellipse that holds their preference
+    with probability one half (as far as two directions show it), and a thin line to what their own answers say; with
+    more users one typical ellipse is drawn per group. Models without a posterior show who shares comparisons by lines.
+
+    >>> from prefkin import OffC2PL
+    >>> model = OffC2PL(gamma=0.0).fit([[1.0, 0.0], [0.0, 1.0]], [1, 0], users=["ann", "bo"])
+    >>> plot_users(model).get_title("left")
+    '2 users: unrelated'
     """
-    ax = _axes(ax, (7.5, 6.5))
-    axes = _plane(model)
-    place, own = model.theta_ @ axes, model.own_theta_ @ axes
-    group, sure = _groups(model)
+    ax = _axes(ax, (9.5, 6.0))
+    plane = plane_of(model)
+    place, own = plane.at(model.theta_), plane.at(model.own_theta_)
+    group, sure, names = _groups(model)
     few = len(place) <= MOST_NAMES
     kin: Any = model if hasattr(model, "covariance") else None  # knows how sure it is of each user
     if kin is None:
@@ -86,12 +99,10 @@ def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
         ax.plot(*np.stack([own, place]).transpose(2, 0, 1), color=MUTED, linewidth=0.6, alpha=0.6, zorder=1)
         ax.scatter(*own.T, s=8, color=MUTED, zorder=1, label="by own answers only")
     size = 55.0 if few else float(np.clip(6000 / len(place), 6, 40))
-    for k in range(-1, int(group.max()) + 1):
+    for k in np.unique(group).tolist():
         mine = np.flatnonzero(group == k)
-        if mine.size == 0:
-            continue
         colour = MUTED if k < 0 else COLOURS[k % len(COLOURS)]
-        name = "stands alone" if k < 0 else "everybody" if len(mine) == len(place) else f"group {k + 1}"
+        said = "stands alone" if k < 0 else "everybody" if len(mine) == len(place) else names[k]
         ax.scatter(
             *place[mine].T,
             s=size,
@@ -100,50 +111,50 @@ def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
             marker="s" if k < 0 else "o",
             linewidths=0,
             zorder=3,
-            label=f"{name} ({mine.size})" if k < MOST_IN_LEGEND else None,
+            label=fill(f"{said} ({mine.size})", LEGEND) if k < MOST_IN_LEGEND else None,
         )
         if kin is not None:
             for u in mine if few else [_typical(kin, mine)]:
-                _draw_ellipse(ax, kin, int(u), place[u], axes, colour, 0.06 if few else 0.25)
-    if few:
-        for label, point in zip(model.users_.tolist(), place if kin is None else own, strict=True):
-            ax.annotate(str(label), point, xytext=(3, 2), textcoords="offset points", fontsize=7, color="#555555")
-    ax.set(xticks=[], yticks=[], xlabel="what users disagree on most", ylabel="second most")
+                _draw_ellipse(ax, kin, int(u), place[u], plane, colour, 0.06 if few else 0.25)
+    ax.set(xticks=[], yticks=[], xlabel=plane.names[0], ylabel=plane.names[1])
     found = model.summary()
     doubted = "" if found.uncertain is None else f", {found.uncertain} uncertain"
     ax.set_title(f"{len(place)} users: {found.structure}{doubted}", loc="left")
-    ax.legend(frameon=False, fontsize=8, markerscale=1.0 if few else 2.0)
+    ax.legend(frameon=False, fontsize=8, markerscale=1.0 if few else 2.0, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    if few:
+        _draw_names(ax, [str(label) for label in model.users_.tolist()], place if kin is None else own, place)
     return ax
 
 
-def _plane(model: PreferenceModel) -> FloatArray:
-    """The two directions in which the estimates differ most; those of own estimates, should all others be equal."""
-    for estimates in (model.theta_, model.own_theta_):
-        _, size, axes = np.linalg.svd(estimates - estimates.mean(axis=0), full_matrices=False)
-        if size[0] > 1e-9:
-            break
-    plane = np.zeros((axes.shape[1], 2))
-    plane[:, : min(2, len(axes))] = axes[:2].T
-    largest = plane[np.argmax(np.abs(plane), axis=0), [0, 1]]
-    return plane * np.where(largest < 0, -1.0, 1.0)
+def _groups(model: PreferenceModel) -> tuple[IntArray, FloatArray, list[str]]:
+    """A group for each user, −1 for who stands alone, how sure that is, and what groups are called.
 
-
-def _groups(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
-    """A group for each user, −1 for who stands alone, and how sure that is; groups are numbered by size."""
+    Where a method has no groups of its own: who is linked, over others as well, largest first; or everybody.
+    """
+    if model.groups_:
+        return *groups_on(model), [f"group {g.label}: {in_words(g.likes, g.dislikes)}" for g in model.groups_]
     n_users = len(model.users_)
-    membership = getattr(model, "membership_", None)
-    if membership is not None:
-        group, sure = np.argmax(membership, axis=1), membership.max(axis=1)
-        group = np.where(group == membership.shape[1] - 1, -1, group)
-    else:
-        pairs = np.array([(u, v) for u in range(n_users) for v in model.members(u).tolist()])
-        links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n_users, n_users))
-        group = connected_components(links, directed=False)[1]
-        group, sure = np.where(np.bincount(group)[group] == 1, -1, group), np.ones(n_users)
-    if group.max() < 0:
-        return group, sure
-    order = np.argsort(-np.bincount(group[group >= 0]), kind="stable")
-    return np.where(group < 0, -1, np.argsort(order)[np.maximum(group, 0)]), sure
+    if hasattr(model, "covariance"):
+        return np.zeros(n_users, dtype=np.intp), np.ones(n_users), ["everybody"]
+    pairs = np.array([(u, v) for u in range(n_users) for v in model.members(u).tolist()])
+    links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n_users, n_users))
+    part = connected_components(links, directed=False)[1]
+    sizes = np.bincount(part)
+    rank = np.argsort(np.argsort(-sizes, kind="stable"))
+    return np.where(sizes[part] == 1, -1, rank[part]), np.ones(n_users), [f"linked {k + 1}" for k in range(len(sizes))]
+
+
+def _draw_names(ax: Any, names: list[str], points: FloatArray, others: FloatArray) -> None:
+    """Names beside points, where they cover neither each other nor the `others`."""
+    ax.figure.draw_without_rendering()  # where things are is known after the layout
+    size, dot = 7.0, ax.figure.dpi / 72.0
+    pixels, seen = ax.transData.transform(points), ax.transData.transform(others)
+    taken = [np.concatenate([point - 4.0 * dot, point + 4.0 * dot]) for point in seen]
+    widths = [0.62 * size * dot * len(name) for name in names]
+    back = ax.transData.inverted()
+    for name, middle in zip(names, room_for(pixels, widths, 1.25 * size * dot, taken), strict=True):
+        if middle is not None:
+            ax.text(*back.transform(middle), name, fontsize=size, color="#444444", ha="center", va="center", zorder=4)
 
 
 def _typical(model: Any, users: IntArray) -> int:
@@ -153,12 +164,10 @@ def _typical(model: Any, users: IntArray) -> int:
     return int(some[np.argsort(doubt)[len(some) // 2]])
 
 
-def _draw_ellipse(
-    ax: Any, model: Any, user: int, point: FloatArray, axes: FloatArray, colour: str, alpha: float
-) -> None:
+def _draw_ellipse(ax: Any, model: Any, user: int, point: FloatArray, plane: Plane, colour: str, alpha: float) -> None:
     from matplotlib.patches import Ellipse
 
-    spread, turn = np.linalg.eigh(axes.T @ model.covariance(model.users_.tolist()[user]) @ axes)
+    spread, turn = np.linalg.eigh(plane.spread(model.covariance(model.users_.tolist()[user])))
     across, along = 2.0 * np.sqrt(2.0 * np.log(2.0) * np.maximum(spread, 0.0))  # half of a plane normal law
     angle = float(np.degrees(np.arctan2(turn[1, 1], turn[0, 1])))
     ax.add_patch(Ellipse(tuple(point), along, across, angle=angle, color=colour, alpha=alpha, linewidth=0, zorder=0))
@@ -173,7 +182,13 @@ def _draw_links(ax: Any, model: PreferenceModel, place: FloatArray) -> None:
 
 
 def plot_coverage(model: PreferenceModel, user: Hashable, n: int = 10, ax: Any = None) -> Any:
-    """The directions in which a user is known least: doubt left after own answers, and with everybody's."""
+    """The directions in which a user is known least: doubt left after own answers, and with everybody's.
+
+    >>> from prefkin import OffC2PL
+    >>> model = OffC2PL(gamma=0.0).fit([[1.0, 0.0], [0.0, 1.0]], [1, 0], users=["ann", "bo"])
+    >>> plot_coverage(model, "ann").get_title("left")
+    'what is known least about ann'
+    """
     known = model.coverage_map(user, n)
     ax = _axes(ax, (7.0, 1.6 + 0.34 * len(known.directions)))
     height = np.arange(len(known.directions))[::-1]
@@ -191,7 +206,12 @@ def plot_coverage(model: PreferenceModel, user: Hashable, n: int = 10, ax: Any =
 
 
 def plot_reliability(results: Mapping[str, Reliability] | Reliability, ax: Any = None) -> Any:
-    """Promised against observed shares of held-out answers, with 95 % intervals; below, the answers of the first."""
+    """Promised against observed shares of held-out answers, with 95 % intervals; below, the answers of the first.
+
+    >>> from prefkin.evaluate.metrics import reliability
+    >>> plot_reliability(reliability(np.full(20, 0.7))).get_ylabel()
+    'how often it was given'
+    """
     named = {"held-out answers": results} if isinstance(results, Reliability) else results
     ax = _axes(ax, (6.0, 5.6))
     ax.plot([0.5, 1.0], [0.5, 1.0], color=MUTED, linewidth=1, linestyle="--")
@@ -211,7 +231,12 @@ def plot_reliability(results: Mapping[str, Reliability] | Reliability, ax: Any =
 def plot_questions(
     before: FloatArray, after: FloatArray, title: str, feature_names: Sequence[str] | None = None, ax: Any = None
 ) -> Any:
-    """What questions teach: doubt about each feature's weight, by the information (d, d) before and after them."""
+    """What questions teach: doubt about each feature's weight, by the information (d, d) before and after them.
+
+    >>> ax = plot_questions(np.eye(2), 4.0 * np.eye(2), "what three answers teach", ["salt", "fat"])
+    >>> [tick.get_text() for tick in ax.get_yticklabels()]
+    ['salt', 'fat']
+    """
     doubt = [np.sqrt(np.maximum(np.diag(np.linalg.inv(M)), 0.0)) for M in (before, after)]
     shown = np.sort(np.argsort(doubt[1] - doubt[0], kind="stable")[:MOST_FEATURES])
     ax = _axes(ax, (7.0, 1.5 + 0.28 * len(shown)))
@@ -230,7 +255,13 @@ def plot_questions(
 def plot_estimates(
     model: PreferenceModel, user: Hashable, feature_names: Sequence[str] | None = None, ax: Any = None
 ) -> Any:
-    """What a user's own comparisons say about each feature, and what they say with the neighbours' added."""
+    """What a user's own comparisons say about each feature, and what they say with the neighbours' added.
+
+    >>> from prefkin import OffC2PL
+    >>> model = OffC2PL(gamma=0.0).fit([[1.0, 0.0], [0.0, 1.0]], [1, 0], users=["ann", "bo"])
+    >>> plot_estimates(model, "ann", ["salt", "fat"]).get_title("left")
+    'what ann wants'
+    """
     u = model.position(user)
     own, pooled = model.own_theta_[u], model.theta_[u]
     shown = np.sort(np.argsort(-np.abs(pooled - own), kind="stable")[:MOST_FEATURES])
@@ -250,7 +281,12 @@ def plot_estimates(
 
 
 def plot_held_out(results: Mapping[str, HeldOut], ax: Any = None) -> Any:
-    """Held-out log-loss of several models, with standard errors over users; lower is better."""
+    """Held-out log-loss of several models, with standard errors over users; lower is better.
+
+    >>> ax = plot_held_out({"one": HeldOut(0.6, 0.02, 0.7, 0.01), "other": HeldOut(0.5, 0.03, 0.8, 0.01)})
+    >>> [float(bar.get_width()) for bar in ax.patches]
+    [0.6, 0.5]
+    """
     ax = _axes(ax, (7.0, 1.2 + 0.45 * len(results)))
     height = np.arange(len(results))[::-1]
     losses = [result.log_loss for result in results.values()]

@@ -48,22 +48,41 @@ ROUNDS = 15
 
 
 def per_user(predict_for: str = "auto") -> GroupShrinkage:
-    """Each user's own rows, the ridge by held-out likelihood."""
+    """Each user's own rows, the ridge by held-out likelihood.
+
+    >>> per_user().fit([[1.0], [2.0], [1.5]], [1, 1, 0], users=["ann", "ann", "bo"]).neighbours("ann").tolist()
+    ['ann']
+    """
     return GroupShrinkage("each", predict_for=predict_for)
 
 
 def pooled(predict_for: str = "auto") -> GroupShrinkage:
-    """One estimate for everybody."""
+    """One estimate for everybody.
+
+    >>> pooled().fit([[1.0], [2.0], [1.5]], [1, 1, 0], users=["ann", "ann", "bo"]).neighbours("ann").tolist()
+    ['ann', 'bo']
+    """
     return GroupShrinkage("all", pull=np.inf, predict_for=predict_for)
 
 
 def shrink_to_pooled(predict_for: str = "auto") -> GroupShrinkage:
-    """Own rows, drawn towards the estimate for everybody."""
+    """Own rows, drawn towards the estimate for everybody.
+
+    >>> model = shrink_to_pooled().fit([[1.0], [2.0], [1.5]], [1, 1, 0], users=["ann", "ann", "bo"])
+    >>> bool(model.theta_[0, 0] >= model.theta_[1, 0])
+    True
+    """
     return GroupShrinkage("all", predict_for=predict_for)
 
 
 def mixture_em(predict_for: str = "auto") -> GroupShrinkage:
-    """Groups by expectation-maximisation, their number by held-out likelihood, own rows drawn to the group's centre."""
+    """Groups by expectation-maximisation, their number by held-out likelihood, own rows drawn to the group's centre.
+
+    >>> from prefkin.data.synthetic import make_population
+    >>> people = make_population(np.random.default_rng(2), n_users=6, n_groups=2, dim=2, n_comparisons=30, strength=9.0)
+    >>> len(mixture_em().fit(people.data).centres_)
+    2
+    """
     return GroupShrinkage("em", predict_for=predict_for)
 
 

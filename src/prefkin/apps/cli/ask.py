@@ -16,8 +16,8 @@ import typer
 from scipy.special import expit
 
 from prefkin.apps.cli import interrupts
-from prefkin.apps.cli.console import check_file, err, known_as, out, refuse_other_features, table
-from prefkin.apps.cli.shown import Shown, read_shown
+from prefkin.apps.cli.console import candidates_for, check_file, column_map, err, known_as, out, table
+from prefkin.apps.shown import Shown
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidParameter, SessionError
 from prefkin.execution.blas import single_threaded
@@ -57,8 +57,7 @@ def ask(
         raise InvalidParameter(f"--tolerance must be above 0; got {tolerance:g}")
     check_file("--state", state, [candidates, folder, folder / MODEL_FILE], (".json",))
     model = load(folder)
-    shown = read_shown(candidates, mapping, features, model.feature_names_)
-    refuse_other_features(model, candidates, shown.candidates.dim, shown.candidates.feature_names)
+    shown = candidates_for(model, candidates, column_map(mapping), features)
     with single_threaded():  # what a question takes is small, and there are many
         session = _session(model, user, shown, state)
         _talk(session, shown, state, tolerance)

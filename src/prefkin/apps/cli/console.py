@@ -19,6 +19,7 @@ from rich.table import Table
 
 from prefkin.apps.cli import interrupts
 from prefkin.apps.cli.output import Voice
+from prefkin.apps.shown import Shown, read_shown
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.formats import WRITABLE
 from prefkin.data.storage import replace_folder, write_atomically
@@ -143,6 +144,14 @@ def refuse_other_features(model: Any, source: Path, dim: int, given: tuple[str, 
         )
     if given and given != fitted and sorted(given) == sorted(fitted):
         raise InvalidParameter(f"--features must be in the order in which the model was fitted: {','.join(fitted)}")
+
+
+def candidates_for(model: Any, file: Path, mapping: dict[str, str], features: str | None) -> Shown:
+    """Candidates that are described as what the model was fitted on, with their texts."""
+    with without_panics(file):
+        shown = read_shown(file, mapping, listed(features), model.feature_names_)
+    refuse_other_features(model, file, shown.candidates.dim, shown.candidates.feature_names)
+    return shown
 
 
 def votes_of(model: Any, file: Path, columns: dict[str, str]) -> Votes:

@@ -214,7 +214,7 @@ def _votes(people: Population) -> bytes:
     columns: dict[str, Any] = {"user": data.users, "y": data.y.astype(int)}
     for side, features in (("first", data.first), ("second", data.second)):
         if features is not None:
-            columns |= {f"{side}{i}": features[:, i].round(6) for i in range(data.dim)}
+            columns |= {f"{side}_{name}": features[:, i].round(6) for i, name in enumerate(DEMO_FEATURES)}
     return as_csv(columns)
 
 
@@ -224,7 +224,7 @@ def _stories(stories: Candidates) -> bytes:
         "context": [f"story {x}" for x in stories.owner],
         "action": [f"summary {a}" for a in stories.actions],
     }
-    features = {f"phi{i}": stories.features[:, i].round(6) for i in range(stories.dim)}
+    features = {name: stories.features[:, i].round(6) for i, name in enumerate(DEMO_FEATURES)}
     return as_csv(columns | features)
 
 

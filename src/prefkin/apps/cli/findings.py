@@ -18,6 +18,7 @@ __all__ = ["next_steps", "tables"]
 
 STEPS = 3
 NAMED = 3  # people in a piece of advice
+NAMEABLE = 40  # features that somebody could name; more are an encoder's
 SURE = 0.9  # of a place in a group
 
 
@@ -49,10 +50,12 @@ def _members(group: Group) -> Iterable[tuple[Any, float]]:
     return zip(group.members.tolist(), group.probability.tolist(), strict=True)
 
 
-def next_steps(model: PreferenceModel, known: Summary, folder: str, result: Comparison | None) -> list[str]:
+def next_steps(
+    model: PreferenceModel, known: Summary, folder: str, result: Comparison | None, candidates: str = "FILE"
+) -> list[str]:
     """The three things most worth doing, those that change what is known before those that use it."""
     labels, found = np.array([str(user) for user in model.users_.tolist()], dtype=object), list[str]()
-    ask = f"prefkin ask {folder} --user {{}} --candidates FILE --state FILE.json"
+    ask = f"prefkin ask {folder} --user {{}} --candidates {candidates} --state FILE.json"
     if result is not None and result.best != "PrefKin" and "trust it" in result.verdict:
         found.append(f"{result.best} predicts better here: --method best keeps it")
     elif known.pooled_will_do:
@@ -69,11 +72,13 @@ def next_steps(model: PreferenceModel, known: Summary, folder: str, result: Comp
     if known.first_side is not None:
         mean, _ = known.first_side
         found.append(f"the first side is taken by habit (log odds {mean:+.2f}): show sides in random order")
-    if model.feature_names_ is None:
+    if model.feature_names_ is None and model.n_features_in_ > NAMEABLE:
+        found.append(f"prefkin report {folder} --votes FILE --out report.html: what they chose, in its own words")
+    elif model.feature_names_ is None:
         found.append("--names a,b,... names the features, so that groups and doubts can be put into words")
     if result is None and not any("--compare" in step for step in found):
         found.append("--compare says whether simpler methods predict as well on held-out answers")
-    found.append(f"prefkin rank {folder} --user {_quoted(labels[0])} --candidates FILE: what to recommend")
+    found.append(f"prefkin rank {folder} --user {_quoted(labels[0])} --candidates {candidates}: what to recommend")
     found.append(f"prefkin predict {folder} --pairs FILE --out FILE: how probable answers are")
     found.append(f"{ask.format(_quoted(labels[int(np.argmax(model.radius_))]))}: who is known least")
     return found[:STEPS]

@@ -159,7 +159,8 @@ def fit(
         if method == BEST:
             out.print(f"kept: {name}")
     out.print("\nworth doing next")
-    for step in next_steps(model, found, str(out_dir), result):
+    described = str(out_dir / ITEMS_FILE if ITEMS_FILE in contents else items or "FILE")
+    for step in next_steps(model, found, str(out_dir), result, described):
         out.print(f"  {step}")
     out.print(f"\nwritten to {out_dir}: {', '.join(contents)}")
 
@@ -191,6 +192,7 @@ def comparison(result: Comparison) -> dict[str, Any]:
             }
             for name, loss, loss_error, right, right_error, _ in result.rows()
         ],
+        "verdict": result.verdict,
         "reliability": {name: values.tolist() for name, values in asdict(result.reliability()).items()},
     }
 

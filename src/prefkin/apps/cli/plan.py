@@ -8,18 +8,16 @@ from pathlib import Path
 import typer
 
 from prefkin.apps.cli.console import (
+    candidates_for,
     check_place,
     column_map,
     find_user,
-    listed,
     out,
     table,
-    without_panics,
     working,
     write_file,
 )
 from prefkin.data.formats import as_csv
-from prefkin.data.tables import read_candidates
 from prefkin.errors import InvalidParameter
 from prefkin.models.files import load
 from prefkin.models.reports import counted
@@ -55,8 +53,7 @@ def plan(
         except ValueError:
             raise InvalidParameter(f"--cost takes USER=COST, for example ann=2.5; got {each!r}") from None
         costs[find_user(labels, name)] = paid
-    with without_panics(candidates):
-        cands = read_candidates(candidates, column_map(mapping), features=listed(features))
+    cands = candidates_for(model, candidates, column_map(mapping), features).candidates
     with working():
         found = model.plan_questions(cands, budget, per_person=per_person, away=absent, costs=costs)
         start, action = cands.starts, cands.actions

@@ -9,16 +9,17 @@ import numpy as np
 import typer
 
 from prefkin.apps.cli.console import (
+    candidates_for,
     check_file,
+    column_map,
     file_format,
     find_user,
     out,
-    refuse_other_features,
     table,
     working,
     write_file,
 )
-from prefkin.apps.cli.shown import Shown, read_shown
+from prefkin.apps.shown import Shown
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.formats import as_file
@@ -68,9 +69,8 @@ def rank(
         raise InvalidParameter("rank for one person with --user U, or for everybody into a file with --out FILE")
     model = load(folder)
     who = model.users_.tolist() if user is None else [find_user(model.users_.tolist(), user)]
-    shown = read_shown(candidates, mapping, features, model.feature_names_)
+    shown = candidates_for(model, candidates, column_map(mapping), features)
     cands = shown.candidates
-    refuse_other_features(model, candidates, cands.dim, cands.feature_names)
     caution = pessimism if pessimism is not None else float(hasattr(model, "covariance"))
     found = dict[Any, Ranking]()
     with working():

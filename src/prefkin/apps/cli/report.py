@@ -8,15 +8,12 @@ from typing import Any
 
 import typer
 
-from prefkin.apps.cli.console import check_place, column_map, listed, out, votes_of, without_panics, working, write_file
-from prefkin.apps.cli.fit import comparison
+from prefkin.apps.cli.console import candidates_for, check_place, column_map, out, votes_of, working, write_file
+from prefkin.apps.cli.fit import SUMMARY_FILE, comparison
 from prefkin.apps.report.facts import report_of
 from prefkin.apps.report.page import as_page
-from prefkin.data.candidates import Candidates
 from prefkin.data.columns import CANDIDATE_FIELDS
-from prefkin.data.formats import read_columns
-from prefkin.data.tables import read_candidates
-from prefkin.errors import InvalidCandidates, InvalidParameter
+from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import compare as compare_methods
 from prefkin.models.files import load
 
@@ -40,39 +37,22 @@ def report(
     check_place("--out", out_file.absolute().parent)
     if out_file.suffix.lower() not in (".html", ".htm"):
         raise InvalidParameter(f"--out {out_file}: the page is HTML; give a name that ends in .html")
-    model, cands, texts, logged = load(folder), None, None, None
-    columns = column_map(mapping)
+    model, columns = load(folder), column_map(mapping)
     of_votes = {ours: theirs for ours, theirs in columns.items() if candidates is None or ours not in CANDIDATE_FIELDS}
+    logged = None if votes is None else votes_of(model, votes, of_votes)
     if votes is not None:
         columns = {ours: theirs for ours, theirs in columns.items() if ours not in of_votes}
-        logged = votes_of(model, votes, of_votes)
-    if candidates is not None:
-        with without_panics(candidates):
-            cands = read_candidates(candidates, columns, features=listed(features))
-            texts = _texts(candidates, cands)
-        if cands.dim != model.n_features_in_:
-            raise InvalidCandidates(f"{candidates}: {cands.dim} features, the model has {model.n_features_in_}")
+    shown = None if candidates is None else candidates_for(model, candidates, columns, features)
     with working():
-        methods = comparison(compare_methods(model.comparisons()))["comparison"] if compare else _measured(folder)
-        page = as_page(report_of(model, cands, texts, methods, logged), title)
+        measured = comparison(compare_methods(model.comparisons())) if compare else {}
+        page = as_page(report_of(model, shown, _facts(folder) | measured, logged), title)
         write_file(out_file, page.encode())
     out.print(f"written to {out_file}")
 
 
-def _measured(folder: Path) -> list[dict[str, Any]]:
-    """How methods compared when the folder was written, where that was asked for."""
+def _facts(folder: Path) -> dict[str, Any]:
+    """What was said when the folder was written; of a model file by itself, nothing."""
     try:
-        return list(json.loads((folder / "summary.json").read_text()).get("comparison", []))
+        return dict(json.loads((folder / SUMMARY_FILE).read_text()))
     except (OSError, ValueError):
-        return []
-
-
-def _texts(file: Path, cands: Candidates) -> list[str] | None:
-    """A text for each row, where the file has a column of them: rows in the order of the candidates."""
-    columns = {} if file.suffix == ".npz" else read_columns(file, as_text=("text",))
-    if not {"text", "context", "action"} <= set(columns):
-        return None
-    rows = zip(*(map(str, columns[name]) for name in ("context", "action", "text")), strict=True)
-    said = {(context, action): text for context, action, text in rows}
-    where = zip(cands.contexts[cands.owner].tolist(), cands.actions.tolist(), strict=True)
-    return [said.get((str(context), str(action)), str(action)) for context, action in where]
+        return {}

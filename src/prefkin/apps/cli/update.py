@@ -15,6 +15,7 @@ from prefkin.apps.cli.console import (
     comparisons_from,
     listed,
     out,
+    refuse_other_features,
     without_panics,
     working,
     write_file,
@@ -64,10 +65,9 @@ def update(
             data = comparisons_from(file, mapping, features, items, drop)
             _refuse_twice(file, data, past)
         if data is not None:
+            refuse_other_features(model, file, data.dim, data.feature_names)
             with about(file):
                 parts.append(_with_known_labels(data, model))
-                if data.dim != model.n_features_in_:
-                    raise InvalidComparisons(f"{data.dim} features, the model has {model.n_features_in_}")
     if not parts:
         out.print("nothing new: the model stays as it is")
         return
@@ -111,7 +111,7 @@ def _write(folder: Path, model: Any, news: dict[str, Any]) -> dict[str, Any]:
     earlier = json.loads(text) if (text := _former(folder, "summary.json")) is not None else {}
     facts = summary(model, earlier.get("method", name), found)
     facts |= {"updated": news | {"log_evidence_of_refit": _finite(news["log_evidence_of_refit"])}}
-    facts |= {name: earlier[name] for name in ("comparison", "reliability") if name in earlier}
+    facts |= {name: earlier[name] for name in ("comparison", "verdict", "reliability") if name in earlier}
     contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()} | tables(model)
     contents |= {name: text for name in (ENCODER_FILE, ITEMS_FILE) if (text := _former(folder, name)) is not None}
     if (folder / "users.png").is_file():

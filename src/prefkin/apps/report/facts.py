@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from prefkin import __version__
+from prefkin.apps.shown import Shown
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.candidates import Candidates
 from prefkin.data.tables import plain_text
 from prefkin.data.votes import Votes
 from prefkin.evaluate.audit import Finding, audit
+from prefkin.evaluate.people_map import groups_on, plane_of
 from prefkin.models.base import PreferenceModel
-from prefkin.models.likeness import liked_features
+from prefkin.models.likeness import in_words, liked_features
 from prefkin.models.prefkin.estimator import PrefKin
+from prefkin.models.reports import SAYING, Summary, counted, listed, strength
 
-__all__ = ["Group", "Report", "report_of"]
+__all__ = ["Dot", "Fact", "Group", "Person", "Report", "report_of"]
 
 MOST_ON_MAP = 400  # people drawn
 MOST_GROUPS = 8
 NAMED = 12  # members of a group
 TEXTS = 2  # texts shown on either side
 QUESTIONS = 10
-LEAST_SURE = 8
+LEAST_SURE = 5
+PAIRS = 200  # of the log, on which is looked how much can be foreseen
+EVERYBODY, GUESSING = "everybody pooled", 0.5
 
 Words = tuple[tuple[str, ...], tuple[str, ...]]  # features liked, and disliked
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something worth knowing first: a number or a word, and what it means."""
+
+    figure: str
+    meaning: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,121 +57,161 @@ class Dot:
 class Group:
     """Some people who want the same, or everybody."""
 
-    title: str
+    name: str
+    words: str  # what they want
     members: tuple[str, ...]
     size: int
-    likes: tuple[str, ...]
-    dislikes: tuple[str, ...]
+    unsure: int  # of them, whose place is less than 90 % sure
     chose: tuple[tuple[str, str], ...]  # what was chosen over what, in answers of theirs
     best: tuple[str, ...]  # candidates
     worst: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody about whom little is known."""
+
+    name: str
+    answers: float
+    place: str  # their group, and how sure that is
+    foreseen: float  # of their answers to pairs like those asked, by the model's own probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
     """Everything on the page."""
 
-    summary: tuple[str, ...]
+    lead: str
+    facts: tuple[Fact, ...]
+    groups: tuple[Group, ...]
     dots: tuple[Dot, ...]
     axes: tuple[str, str]
-    groups: tuple[Group, ...]
-    least_sure: tuple[tuple[str, float, float], ...]  # name, comparisons, radius
-    methods: tuple[dict[str, Any], ...]  # held-out performance, where it was measured
+    told_apart: bool  # are people further apart than what is not known about them?
+    evidence: str  # for groups, in words; empty: not weighed
+    typical: float  # answers of a typical person that the model expects to foresee
+    least_known: tuple[Person, ...]
+    method: str
+    methods: tuple[Mapping[str, Any], ...]  # held-out performance, where it was measured
+    verdict: str
     findings: tuple[Finding, ...]
-    questions: tuple[tuple[str, str, str, str], ...]  # user, context, first, second
+    questions: tuple[tuple[str, str, str, str], ...]  # user, what is asked about, first, second
     computed: tuple[tuple[str, str], ...]
 
 
 def report_of(
     model: PreferenceModel,
-    candidates: Candidates | None = None,
-    texts: Sequence[str] | None = None,
-    methods: Sequence[dict[str, Any]] = (),
+    shown: Shown | None = None,
+    measured: Mapping[str, Any] | None = None,
     votes: Votes | None = None,
 ) -> Report:
-    """The facts; `texts` are one for each row of the candidates, `methods` as in summary.json of a fit.
-
-    `votes` are answers with the texts they were about.
-    """
-    names, labels = _feature_names(model), [str(user) for user in model.users_.tolist()]
-    dots, axes = _map(model, labels, names)
-    order = np.argsort(-np.nan_to_num(model.radius_, posinf=1e300), kind="stable")[:LEAST_SURE]
+    """The facts; `measured` as in summary.json of a fit, `votes` are answers with the texts they were about."""
+    known, told = measured or {}, model.summary()
+    labels, methods = [str(user) for user in model.users_.tolist()], tuple(known.get("comparison", ()))
+    method = str(known.get("method", type(model).__name__))
+    dots, axes = _map(model, labels)
+    who, foreseen = _foreseen(model)
+    typical, order = float(np.median(foreseen)), np.argsort(foreseen, kind="stable")[:LEAST_SURE]
     return Report(
-        tuple(line for line in str(model.summary()).splitlines() if not line.startswith("group ")),  # cards say it
+        f"{counted(told.n_users, 'person').replace('persons', 'people')} compared "
+        f"{counted(told.n_comparisons, 'pair')}: {SAYING[told.structure] if told.n_users > 1 else 'one taste'}.",
+        tuple(_first_of_all(told, typical, method, methods)),
+        tuple(_groups(model, labels, shown, votes)),
         dots,
         axes,
-        tuple(_groups(model, labels, names, candidates, texts, votes)),
-        tuple((labels[u], float(model.n_comparisons_[u]), float(model.radius_[u])) for u in order),
-        tuple(methods),
+        bool(np.std([(dot.x, dot.y) for dot in dots], axis=0).max() > np.median([dot.doubt for dot in dots])),
+        "" if told.evidence is None or not np.isfinite(told.evidence) else strength(told.evidence),
+        typical,
+        tuple(_person(model, labels, int(who[i]), float(foreseen[i])) for i in order),
+        method,
+        methods,
+        str(known.get("verdict", "")),
         tuple(audit(model.comparisons())),
-        tuple(_questions(model, candidates, texts)),
-        tuple(_computed(model)),
+        tuple(_questions(model, shown)),
+        tuple(_computed(model, told)),
     )
 
 
-def _feature_names(model: PreferenceModel) -> tuple[str, ...]:
-    return model.feature_names_ or tuple(f"feature {i}" for i in range(model.n_features_in_))
+def _first_of_all(told: Summary, typical: float, method: str, methods: Sequence[Mapping[str, Any]]) -> list[Fact]:
+    """What somebody reads who reads nothing else."""
+    found = []
+    if told.structure == "groups":
+        alone = f", {told.alone} alone" if told.alone else ""
+        found.append(Fact(counted(len(told.sizes), "group"), f"of {listed(told.sizes)} people{alone}"))
+        if told.uncertain is not None:
+            placed = told.n_users - told.uncertain
+            found.append(Fact(f"{placed:,} of {told.n_users:,}", "are placed with a probability of 90 % or more"))
+    else:
+        found.append(Fact(f"{typical:.0%}", "of a typical person's answers the model expects to foresee"))
+    if told.structure != "unrelated" and told.n_users > 1:
+        found.append(
+            Fact(f"{told.from_others:.0%}", "of what is known about a person comes from the answers of others")
+        )
+    right = {str(each["method"]): float(each["accuracy"]) for each in methods}
+    if method in right:
+        rival = f"; one description for all {right[EVERYBODY]:.0%}" if {EVERYBODY} & right.keys() - {method} else ""
+        found.append(Fact(f"{right[method]:.0%} right", f"on answers it had not seen{rival}, guessing {GUESSING:.0%}"))
+    return found
 
 
-def _places(model: PreferenceModel) -> IntArray:
-    """For everybody the place of their group among those that are shown; −1: none of them."""
-    place = np.full(len(model.users_), -1)
-    for k, group in enumerate(model.groups_[:MOST_GROUPS]):
-        place[[model.position(user) for user in group.members.tolist()]] = k
-    return place
+def _some_people(model: PreferenceModel) -> IntArray:
+    n = len(model.users_)
+    return np.unique(np.linspace(0, n - 1, min(n, MOST_ON_MAP)).astype(np.intp))
 
 
-def _map(model: PreferenceModel, labels: list[str], names: tuple[str, ...]) -> tuple[tuple[Dot, ...], tuple[str, str]]:
-    """People along the two directions in which they differ most, by what features are worth to them."""
-    size = np.sqrt(np.mean(model.comparisons().Z ** 2, axis=0))
-    worth = model.theta_ * size
-    axes = np.linalg.svd(worth - worth.mean(axis=0), full_matrices=False)[2][:2]
-    axes = np.vstack([axes, np.zeros((2 - len(axes), worth.shape[1]))])
-    at, place = (worth - worth.mean(axis=0)) @ axes.T, _places(model)
-    who = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), MOST_ON_MAP)).astype(int))
-    dots = []
-    for u in who.tolist():
+def _foreseen(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
+    """Some people, and how many of their answers to pairs like those asked the model expects to foresee."""
+    who, Z = _some_people(model), model.comparisons().Z
+    Z = Z[np.unique(np.linspace(0, len(Z) - 1, min(len(Z), PAIRS)).astype(int))]
+    chance = model.predict_proba(np.tile(Z, (len(who), 1)), users=model.users_[np.repeat(who, len(Z))])
+    return who, chance.max(axis=1).reshape(len(who), len(Z)).mean(axis=1)
+
+
+def _person(model: PreferenceModel, labels: list[str], u: int, foreseen: float) -> Person:
+    user, place = model.users_.tolist()[u], "none"
+    for group in model.groups_:
+        where = [k for k, member in enumerate(group.members.tolist()) if member == user]
+        if where:
+            sure = float(group.probability[where[0]])
+            place = f"group {group.label} ({'over 99%' if sure > 0.99 else f'{sure:.0%}'} sure)"
+    return Person(labels[u], float(model.n_comparisons_[u]), place, foreseen)
+
+
+def _map(model: PreferenceModel, labels: list[str]) -> tuple[tuple[Dot, ...], tuple[str, str]]:
+    """People along the two directions in which they differ most."""
+    plane, (place, _) = plane_of(model), groups_on(model, MOST_GROUPS)
+    at, users, dots = plane.at(model.theta_), model.users_.tolist(), list[Dot]()
+    for u in _some_people(model).tolist():
         doubt = 0.0
         if isinstance(model, PrefKin):
-            C = model.covariance(model.users_.tolist()[u]) * np.outer(size, size)
-            doubt = float(np.sqrt(max(np.einsum("ad,de,ae->", axes, C, axes) / 2.0, 0.0)))
+            doubt = float(np.sqrt(max(np.trace(plane.spread(model.covariance(users[u]))) / 2.0, 0.0)))
         dots.append(Dot(labels[u], float(at[u, 0]), float(at[u, 1]), doubt, int(place[u])))
-    return tuple(dots), (_direction(axes[0], names), _direction(axes[1], names))
+    return tuple(dots), plane.names
 
 
-def _direction(axis: FloatArray, names: tuple[str, ...]) -> str:
-    """What a direction stands for: its two largest features."""
-    if not axis.any():
-        return ""
-    top = np.argsort(-np.abs(axis), kind="stable")[:2]
-    return ", ".join(f"{'more' if axis[i] > 0 else 'less'} {names[i]}" for i in top) + " →"
-
-
-def _groups(
-    model: PreferenceModel,
-    labels: list[str],
-    names: tuple[str, ...],
-    candidates: Candidates | None,
-    texts: Sequence[str] | None,
-    votes: Votes | None,
-) -> list[Group]:
+def _groups(model: PreferenceModel, labels: list[str], shown: Shown | None, votes: Votes | None) -> list[Group]:
     common = model.theta_.mean(axis=0)
     logged = None if votes is None else _Logged(votes)
-    in_words = model.feature_names_ is not None or (votes is None and texts is None)  # numbers say less than texts
+    texts = shown is not None and any(shown.texts)
+    by_name = model.feature_names_ is not None or not (texts or logged)  # numbers say less than texts
 
-    def described(title: str, members: Sequence[str], theta: FloatArray, words: Words) -> Group:
-        best, worst = _texts(theta, candidates, texts)
+    def described(name: str, members: Sequence[str], unsure: int, theta: FloatArray, words: Words) -> Group:
+        best, worst = _texts(theta, shown) if texts and shown is not None else ((), ())
         chose = () if logged is None else logged.typical(theta, members)
-        likes, dislikes = words if in_words else ((), ())
-        return Group(title, tuple(members[:NAMED]), len(members), likes, dislikes, chose, best, worst)
+        said = in_words(*words) if by_name else ""
+        return Group(name, said, tuple(members[:NAMED]), len(members), unsure, chose, best, worst)
 
     if not model.groups_:
         size = np.sqrt(np.mean(model.comparisons().Z ** 2, axis=0))
-        return [described("Everybody, on average", labels, common, liked_features(common * size, names))]
+        return [
+            described("everybody, on average", labels, 0, common, liked_features(common * size, model.feature_names_))
+        ]
+    if len(model.groups_) == 1:
+        common = np.zeros_like(common)  # nobody else from whom they differ
     return [
         described(
-            f"Group {group.label}",
+            "everybody" if len(group) == len(labels) else f"group {group.label}",
             [str(user) for user in group.members.tolist()],
+            int((group.probability < 0.9).sum()),
             group.centre - common,
             (group.likes, group.dislikes),
         )
@@ -198,35 +250,26 @@ class _Logged:
         return tuple(found)
 
 
-def _texts(
-    theta: FloatArray, candidates: Candidates | None, texts: Sequence[str] | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _texts(theta: FloatArray, shown: Shown) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What these people would take, and leave, more than others would."""
-    if candidates is None or texts is None:
-        return (), ()
-    order = np.argsort(-(candidates.features @ theta), kind="stable")
-    return tuple(texts[i] for i in order[:TEXTS]), tuple(texts[i] for i in order[::-1][:TEXTS])
+    order = np.argsort(-(shown.candidates.features @ theta), kind="stable")
+    return tuple(shown.texts[i] for i in order[:TEXTS]), tuple(shown.texts[i] for i in order[::-1][:TEXTS])
 
 
-def _questions(
-    model: PreferenceModel, candidates: Candidates | None, texts: Sequence[str] | None
-) -> list[tuple[str, str, str, str]]:
-    if candidates is None or not isinstance(model, PrefKin):
+def _questions(model: PreferenceModel, shown: Shown | None) -> list[tuple[str, str, str, str]]:
+    if shown is None or not isinstance(model, PrefKin):
         return []
-    shown = [str(action) for action in candidates.actions.tolist()] if texts is None else texts
-    found = []
-    for user, q in model.plan_questions(candidates, QUESTIONS):
-        row, context = int(candidates.starts[q.context]), str(candidates.contexts.tolist()[q.context])
-        found.append((str(user), context, shown[row + q.first], shown[row + q.second]))
-    return found
+    return [
+        (str(user), shown.context(q.context), *shown.pair(q.context, q.first, q.second))
+        for user, q in model.plan_questions(shown.candidates, QUESTIONS)
+    ]
 
 
-def _computed(model: PreferenceModel) -> list[tuple[str, str]]:
+def _computed(model: PreferenceModel, told: Summary) -> list[tuple[str, str]]:
     settings = ", ".join(f"{name}={value!r}" for name, value in sorted(model.get_params(deep=False).items()))
     found = [("prefkin", __version__), ("method", type(model).__name__), ("settings", settings)]
-    if isinstance(model, PrefKin):
-        gap = model.evidence_["groups"] - model.evidence_["by degrees"]
-        found.append(("log evidence of groups over degrees", f"{gap:+.1f}" if np.isfinite(gap) else "not weighed"))
-        if np.isfinite(model.refit_gain_):
-            found.append(("since the fit", f"answers were added; log evidence for a refit {model.refit_gain_:+.1f}"))
+    lines = [line for line in str(told).splitlines() if not line.startswith("group ")]  # cards say it
+    found.append(("summary", "; ".join(lines)))
+    if isinstance(model, PrefKin) and np.isfinite(model.refit_gain_):
+        found.append(("since the fit", f"answers were added; log evidence for a refit {model.refit_gain_:+.1f}"))
     return found

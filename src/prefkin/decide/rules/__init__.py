@@ -60,7 +60,11 @@ RULES: dict[str, type[QueryRule]] = {
 
 
 def rule_named(name: str) -> type[QueryRule]:
-    """The rule of that name, or one line that says which there are."""
+    """The rule of that name, or one line that says which there are.
+
+    >>> rule_named("coverage").reads_answers, rule_named("posterior").reads_answers
+    (False, True)
+    """
     if name not in RULES:
         raise InvalidParameter(f"rule must be one of {', '.join(RULES)}; got {name!r}")
     return RULES[name]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from prefkin.apps.cli.console import column_map, listed, without_panics
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import is_missing
 from prefkin.data.formats import label_column, read_columns
@@ -52,13 +51,18 @@ class Shown:
         return said[0], said[1]
 
 
-def read_shown(path: Path, mapping: list[str], features: str | None, names: tuple[str, ...] | None = None) -> Shown:
-    """Candidates from a file, with its columns text and prompt; `names` are those of the features in the model."""
-    columns = column_map(mapping)
-    with without_panics(path):
-        candidates = read_candidates(path, columns, features=listed(features))
-        context, action = columns.get("context", "context"), columns.get("action", "action")
-        table = read_columns(path, (context, action, "text", "prompt"))
+def read_shown(
+    path: Path, columns: dict[str, str], features: tuple[str, ...] | None, names: tuple[str, ...] | None
+) -> Shown:
+    """Candidates from a file, with its columns text and prompt; `names` are those of the features in the model.
+
+    Where the file has columns of these names, they are the features, in whatever order they stand there.
+    """
+    context, action = columns.get("context", "context"), columns.get("action", "action")
+    table = read_columns(path, (context, action, "text", "prompt"))
+    if features is None and names is not None and set(names) <= set(table):
+        features = names
+    candidates = read_candidates(path, columns, features=features)
     texts, prompts = [""] * len(candidates.features), [""] * len(candidates)
     if context in table and action in table:
         keys = [label_column(table[name]).tolist() for name in (context, action)]
