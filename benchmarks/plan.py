@@ -6,8 +6,9 @@ After a fit on 15 answers each, questions are asked, and `update` takes the answ
 for a quarter of the questions at a time, and `update` in between. Evenly: as many for each person, by rule "posterior"
 of `model.session`, which hears each answer before it asks the next. Loss: what estimates cost in log-loss over knowing
 the truth, mean over people and 2,000 pairs. Saved: the share of questions that planning needs less than the even spread
-for the loss that this one ends with (by the line between quarters; negative: more), by the mean losses over runs, and
-mean and standard error of each run's own.
+for the loss that this one ends with (by the line between quarters; negative: more), by the mean losses over runs, with
+the standard error of leaving out one run at a time. Less: by how much the last loss of planning is below that of the
+even spread, mean and standard error over runs.
 People in four groups, or who differ by degrees; features are normal, or (ukp) 20 principal components of the texts of
 UKPConvArg in PREFKIN_DATA, with planted preferences.
 """
@@ -118,16 +119,33 @@ def main():
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     for kind in args.worlds:
-        found = [run(kind, args.people, seed) for seed in range(args.first, args.first + args.runs)]
-        losses, less = np.mean([each for each, _ in found], axis=0), [saved(each) for each, _ in found]
-        saw = max({s for _, s in found}, key=[s for _, s in found].count)
-        print(f"{kind}: {args.people} people, seen as {saw}; {EACH} questions each over {START} answers")
-        print("  planned  " + "  ".join(f"{value:.4f}" for value in losses[:, 0]))
-        print("  evenly   " + "  ".join(f"{value:.4f}" for value in losses[:, 1]))
-        error = np.std(less, ddof=1) / np.sqrt(len(less)) if len(less) > 1 else np.nan
-        print(
-            f"  saved {saved(losses):+.0%} of the questions; run by run {np.mean(less):+.0%} ± {error:.0%}", flush=True
-        )
+        found = list[np.ndarray]()
+        for seed in range(args.first, args.first + args.runs):
+            losses, saw = run(kind, args.people, seed)
+            found.append(losses)
+            print(
+                f"{kind}, run {seed}, seen as {saw}: {losses[-1, 0]:.4f} planned, {losses[-1, 1]:.4f} evenly",
+                flush=True,
+            )
+        tell(kind, args.people, np.array(found))
+
+
+def tell(kind, people, found):
+    """Print means over runs, and what was saved."""
+    losses, n = found.mean(axis=0), len(found)
+    print(f"{kind}: {n} runs of {people} people; {EACH} questions each over {START} answers")
+    for name, values in zip(("planned", "evenly"), losses.T, strict=True):
+        print(f"  {name:8}" + "".join(f"  {value:.4f}" for value in values))
+    without = (
+        np.array([saved(np.delete(found, i, axis=0).mean(axis=0)) for i in range(n)]) if n > 1 else np.full(1, np.nan)
+    )
+    error = np.sqrt((n - 1) / n * np.sum((without - without.mean()) ** 2))
+    less = 1.0 - found[:, -1, 0] / found[:, -1, 1]
+    less_error = np.std(less, ddof=1) / np.sqrt(n) if n > 1 else np.nan
+    print(
+        f"  saved {saved(losses):+.0%} ± {error:.0%} of the questions; less {less.mean():+.1%} ± {less_error:.1%}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,14 @@ extensions = [
 exclude_patterns = ["_made/gallery/*.py"]
 templates_path = ["_templates"]
 html_theme, html_title = "pydata_sphinx_theme", "prefkin"
-html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "navbar_center": [],  # pages are in the sidebar, under their headings
+}
+html_sidebars = {"**": ["globaltoc.html"]}
+html_static_path, html_css_files = ["_static"], ["site.css"]
 html_show_sourcelink = False
 
 myst_enable_extensions = ["dollarmath"]
@@ -36,6 +43,7 @@ numpydoc_show_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples"),
     "gallery_dirs": "_made/gallery",
+    "within_subsection_order": "FileNameSortKey",
     "filename_pattern": r"/(?!03_)\d\d_",  # 03 needs torch, and is run by make test-integrations
     "download_all_examples": False,
     "show_memory": False,
@@ -49,9 +57,10 @@ def commands(_app):
     parts = ["# The command line\n"]
     for name in ("", *COMMANDS):
         call = [sys.executable, "-m", "prefkin", *([name] if name else []), "--help"]
-        said = subprocess.run(call, capture_output=True, text=True, check=True, env={"COLUMNS": "110", "NO_COLOR": "1"})
+        said = subprocess.run(call, capture_output=True, text=True, check=True, env={"COLUMNS": "100", "NO_COLOR": "1"})
         title = f"prefkin {name}".strip()
         text = "\n".join(line.rstrip() for line in said.stdout.strip().splitlines())
+        text = text.replace("python -m prefkin", "prefkin")
         parts.append(f"## {title}\n\n```text\n{text}\n```\n")
     target = HERE / "_made" / "commands.md"
     target.parent.mkdir(exist_ok=True)
