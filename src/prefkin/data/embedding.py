@@ -100,11 +100,10 @@ def _loading(name: str) -> Iterator[None]:
 def _without_bars() -> Iterator[None]:
     """Without the progress bars that transformers draws by itself: the terminal is ours."""
     try:
-        from transformers.utils import logging as of_transformers
+        from transformers.utils import logging
     except ImportError:
         yield
         return
-    logging: Any = of_transformers  # in part without types
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
