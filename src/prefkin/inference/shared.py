@@ -3,7 +3,8 @@
 Margins and gradients of all these sets are matrix products. With few features a parcel's loss is nearly quadratic
 around a rough mean of its sets' estimates, so sums of the parcels' quadratics give both the start and the metric of a
 quasi-Newton iteration (L-BFGS); with many features the metric is diagonal. Gradients are exact either way: in float32
-until steps are short, then in float64 until they are shorter than what `loss.TOLERANCE` promises.
+until steps are about as short as `loss.TOLERANCE` asks, then in float64, mostly once. Sets for which that is hard,
+since rows count very differently, go on from there with quadratics around where they are, all in float64.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.rows import Rows
+from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each
+from prefkin.execution.progress import tell
 from prefkin.inference import _kernels
 from prefkin.inference.loss import unit_root
 from prefkin.inference.sets import Sets
@@ -26,14 +29,16 @@ __all__ = ["fit_shared", "worth_sharing"]
 
 SHARED_BY = 8.0  # sets a parcel belongs to, on average, from which reading rows once for all of them pays
 FULL_METRIC = 128  # features up to which a d × d matrix per set pays
-BLOCK_NUMBERS = 2**20  # in the matrices, or estimates, of the sets that are fitted together
-PARCELS_AT_ONCE = 64
+BLOCK_NUMBERS = 2**22  # in the matrices, or estimates, of the sets that are fitted together
+STRETCH = 512  # parcels that one thread goes through
 MOST_GRADIENTS = 60  # of each kind; what is left then is left to Newton's method, one set at a time
 RANDOM_ORDERS = 3
 MEMORY = 8  # steps whose curvature is remembered
 LINE_SLOPE = 0.9  # a step whose slope has turned by more than this was too long
-ROUGHLY = 1e-3  # of an estimate's length: how short a step is when float32 has done its part
-CLOSE = 1e-7  # of an estimate's length: how short the step is that is not taken any more
+SHRINKS = 0.5, 0.9  # by how much steps become shorter, if by more or less than this, is not believed
+ROUGHLY = 3e-7  # of an estimate's length: how little steps to come would move it when float32 has done its part
+MOST_LIGHT = 16  # gradients in float32; who needs more is hard
+CLOSE = 1e-7  # as ROUGHLY, when all is done
 CLOSER = 1e-8  # the same with a diagonal metric, by which steps are shorter than they should be
 
 
@@ -48,16 +53,20 @@ def fit_shared(
     """Estimates into `theta`, which holds rough ones to start from; which sets reached the tolerance."""
     d = theta.shape[1]
     per_set = d * d if d <= FULL_METRIC else 16 * d
-    size = int(np.clip(BLOCK_NUMBERS // per_set, 32, 2048))
+    size = int(np.clip(BLOCK_NUMBERS // per_set, 32, 4096))
     order = _alike_together(sets)
     solved = np.zeros(len(sets), dtype=bool)
-
-    def fit(at: int) -> None:
-        some = order[at : at + size]
-        members = [sets.members(s) for s in some]
-        theta[some], solved[some] = _Block(rows, sets.starts, members, ridge[some], centre[some]).fit(theta[some])
-
-    for_each(fit, range(0, len(sets), size), label=label)
+    with single_threaded():
+        for at in range(0, len(sets), size):
+            tell(label, at, len(sets))
+            some = order[at : at + size]
+            for carefully in (False, True):
+                some = some[~solved[some]]
+                members = [sets.members(s) for s in some]
+                if members:
+                    block = _Block(rows, sets.starts, members, ridge[some], centre[some])
+                    theta[some], solved[some] = block.fit(theta[some], carefully)
+    tell(label, len(sets), len(sets))
     return solved
 
 
@@ -103,41 +112,49 @@ class _Block:
             total[member] += square
         self.root = unit_root(total, self.penalty)
 
-    def fit(self, start: FloatArray) -> tuple[FloatArray, BoolArray]:
-        """Quasi-Newton from the optimum of the summed quadratics, or from `start`; which were reached."""
-        begin, metric, close = start / self.unit, None, CLOSER
-        theta = begin.copy()
+    def fit(self, start: FloatArray, carefully: bool) -> tuple[FloatArray, BoolArray]:
+        """Quasi-Newton from the optimum of the summed quadratics, or from `start`; which were reached.
+
+        Carefully: `start` is near already, so that quadratics are right there, and all is done in float64.
+        """
+        begin, every = start / self.unit, np.arange(self.n_sets)
+        theta, metric, close, most = begin.copy(), self.root**2, CLOSER, MOST_GRADIENTS
         if begin.shape[1] <= FULL_METRIC:
             try:
-                theta, metric = self._quadratics(begin * self._length(begin), np.float32)
-                theta, _ = self._descend(theta, metric, np.float32, ROUGHLY)
-                theta = np.where(np.isfinite(theta), theta, begin)
-                metric, close = self._quadratics(theta, np.float64)[1], CLOSE
+                least, metric = self._quadratics(begin if carefully else begin * self._length(begin))
             except np.linalg.LinAlgError:  # too few digits
                 return start, np.zeros(self.n_sets, dtype=bool)
-        else:
-            theta, _ = self._descend(theta, None, np.float32, ROUGHLY)
-            theta = np.where(np.isfinite(theta), theta, begin)
-        theta, left = self._descend(theta, metric, np.float64, close)
-        return theta * self.unit, ~np.isin(np.arange(self.n_sets), left)
+            if not carefully:
+                theta, close, most = least, CLOSE, MOST_LIGHT
+        steps, hard = _Steps(metric), every[:0]
+        if not carefully:
+            hard = self._descend(theta, every, steps, np.float32, ROUGHLY, most)
+        left = self._descend(theta, np.setdiff1d(every, hard), steps, np.float64, close, MOST_GRADIENTS)
+        theta = np.where(np.isfinite(theta), theta, begin)
+        return theta * self.unit, ~np.isin(every, np.concatenate([hard, left]))
 
     def _descend(
-        self, theta: FloatArray, metric: FloatArray | None, digits: type[np.floating[Any]], close: float
-    ) -> tuple[FloatArray, IntArray]:
-        """L-BFGS for all sets at once, until steps are as short as `close` says; those that it gave up."""
-        active = np.arange(self.n_sets)
+        self,
+        theta: FloatArray,
+        active: IntArray,
+        steps: _Steps,
+        digits: type[np.floating[Any]],
+        close: float,
+        most: int,
+    ) -> IntArray:
+        """L-BFGS for all active sets at once, until steps to come are as short as `close` says; those it gave up."""
         slope = self._gradients(theta, active, digits)
-        steps, bends = list[FloatArray](), list[FloatArray]()
-        for _ in range(MOST_GRADIENTS):
-            step = -_two_loops(slope, steps, bends, self.root[active] ** 2 if metric is None else metric[active])
-            size, length = (np.linalg.norm(v / self.root[active], axis=1) for v in (step, theta[active] + step))
-            open_ = ~(size <= close * length)  # also what is not a number
+        for _ in range(most):
+            step = steps.next(active, slope)
+            theta[active] += step
+            size, length = (np.linalg.norm(v / self.root[active], axis=1) for v in (step, theta[active]))
+            shrinks = np.clip(size / steps.last[active], *SHRINKS)
+            open_ = ~(size * shrinks / (1.0 - shrinks) <= close * length)  # also what is not a number
+            steps.last[active] = size
             if not open_.all():
                 active, slope, step = active[open_], slope[open_], step[open_]
-                steps, bends = [s[open_] for s in steps], [b[open_] for b in bends]
             if not len(active):
                 break
-            theta[active] += step
             fresh = self._gradients(theta, active, digits)
             before, after = (np.einsum("ij,ij->i", each, step) for each in (slope, fresh))
             wild = np.flatnonzero(~(after <= LINE_SLOPE * -before))
@@ -146,9 +163,9 @@ class _Block:
                 theta[active[wild]] -= (1.0 - kept) * step[wild]
                 step[wild] *= kept
                 fresh[wild] = self._gradients(theta, active[wild], digits)
-            steps, bends = [*steps, step][-MEMORY:], [*bends, fresh - slope][-MEMORY:]
+            steps.remember(active, step, fresh - slope)
             slope = fresh
-        return theta, active
+        return active
 
     def _length(self, start: FloatArray) -> float:
         """Rough estimates are all too long, or too short, by about the same: the factor that suits the first set."""
@@ -162,28 +179,24 @@ class _Block:
             factor -= float((weights * (p - y)) @ margin) / max(bend, np.finfo(float).tiny)
         return float(np.clip(factor, 0.5, 2.0)) if np.isfinite(factor) else 1.0
 
-    def _quadratics(self, start: FloatArray, digits: type[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
+    def _quadratics(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Each set's sum of its parcels' quadratics: where it is least, and its inverse Hessian."""
         d = start.shape[1]
-        bend: Any = np.zeros((self.n_sets, d * d), dtype=digits)
-        pull: Any = self.penalty * self.towards
-        for at in range(0, len(self.parts), PARCELS_AT_ONCE):
-            some = range(at, min(at + PARCELS_AT_ONCE, len(self.parts)))
-            in_set = np.zeros((self.n_sets, len(some)), dtype=digits)
-            hessians = np.empty((len(some), d, d), dtype=digits)
-            slopes = np.empty((len(some), d))
-            for k, i in enumerate(some):
-                (Z, y, weights), member = self._part(i, digits), self.belongs[i]
-                middle = start[member].mean(axis=0)
-                margin = Z @ middle.astype(digits)
-                np.matmul(Z.T * (weights * expit(margin) * expit(-margin)).astype(digits), Z, out=hessians[k])
-                slopes[k] = hessians[k] @ middle - (weights * (expit(margin) - y)).astype(digits) @ Z
-                in_set[member, k] = 1.0
-            used = in_set.any(axis=1)
-            in_set = in_set[used]
+        bend, pull = np.zeros((self.n_sets, d * d)), self.penalty * self.towards
+        for some in _stretches(len(self.parts), max(16, BLOCK_NUMBERS // (4 * d * d))):
+            used, place = np.unique(np.concatenate([self.belongs[i] for i in some]), return_inverse=True)
+            parcel = np.repeat(np.arange(len(some)), [len(self.belongs[i]) for i in some])
+            in_set = csr_array((np.ones(len(place)), (place, parcel)), shape=(len(used), len(some)))
+            middles = in_set.T @ start[used] / in_set.sum(axis=0)[:, None]
+            hessians, slopes = np.empty((len(some), d, d)), np.empty((len(some), d))
+            for i, middle, hessian, slope in zip(some, middles, hessians, slopes, strict=True):
+                Z, y, weights = self._part(i, np.float64)
+                p = expit(Z @ middle)
+                np.matmul(Z.T * (weights * p * (1.0 - p)), Z, out=hessian)
+                slope[:] = hessian @ middle - (weights * (p - y)) @ Z
             bend[used] += in_set @ hessians.reshape(len(some), d * d)
             pull[used] += in_set @ slopes
-        whole: Any = bend.reshape(self.n_sets, d, d).astype(np.float64)
+        whole = bend.reshape(self.n_sets, d, d)
         whole[:, np.arange(d), np.arange(d)] += self.penalty
         inverse: FloatArray = np.linalg.inv(whole)
         return np.einsum("sij,sj->si", inverse, pull), inverse
@@ -198,43 +211,72 @@ class _Block:
         """Exact gradients of the active sets, each parcel's rows read once."""
         place = np.full(self.n_sets, -1)
         place[active] = np.arange(len(active))
-        total: Any = self.penalty[active] * (theta[active] - self.towards[active])
         light = theta[active].astype(digits)
-        for i, member in enumerate(self.belongs):
-            here = member
-            if len(active) < self.n_sets:
-                here = place[member]
-                here = here[here >= 0]
-            if len(here) == 0:
-                continue
-            Z, y, weights = self._part(i, digits)
-            miss = Z @ np.ascontiguousarray(light[here].T)  # margins of all sets at once
-            if digits is np.float32:
-                _kernels.misses(miss, y, weights)
-            else:
-                side = (1.0 - 2.0 * y)[:, None]  # σ(m) − y = side · σ(side · m), written so that it vectorises
-                miss *= -side
-                np.exp(miss, out=miss)
-                miss += 1.0
-                np.divide(side * weights[:, None], miss, out=miss)
-            total[here] += miss.T @ Z
-        return total
+
+        def of(parcels: range) -> FloatArray:
+            total = np.zeros((len(active), theta.shape[1]))
+            for i in parcels:
+                here = self.belongs[i]
+                if len(active) < self.n_sets:
+                    here = place[here]
+                    here = here[here >= 0]
+                if len(here) == 0:
+                    continue
+                Z, y, weights = self._part(i, digits)
+                miss = Z @ np.ascontiguousarray(light[here].T)  # margins of all sets at once
+                if digits is np.float32:
+                    _kernels.misses(miss, y, weights)
+                else:
+                    side = (1.0 - 2.0 * y)[:, None]  # σ(m) − y = side · σ(side · m), written so that it vectorises
+                    miss *= -side
+                    np.exp(miss, out=miss)
+                    miss += 1.0
+                    np.divide(side * weights[:, None], miss, out=miss)
+                total[here] += miss.T @ Z
+            return total
+
+        ridge = self.penalty[active] * (theta[active] - self.towards[active])
+        return sum(for_each(of, _stretches(len(self.parts), STRETCH)), ridge)
 
 
-def _two_loops(slope: FloatArray, steps: list[FloatArray], bends: list[FloatArray], metric: FloatArray) -> FloatArray:
-    """L-BFGS for many problems: inverse Hessian × slope from the remembered steps and the metric they start from."""
-    direction = slope.copy()
-    along = [np.maximum(np.einsum("ij,ij->i", s, b), np.finfo(float).tiny) for s, b in zip(steps, bends, strict=True)]
-    shares = []
-    for step, bend, size in zip(reversed(steps), reversed(bends), reversed(along), strict=True):
-        shares.append(np.einsum("ij,ij->i", step, direction) / size)
-        direction -= shares[-1][:, None] * bend
-    if metric.ndim == 3:
-        direction = np.einsum("sij,sj->si", metric, direction)
-    else:
-        direction *= metric
-        if steps:  # as long as the last step says
-            direction *= (along[-1] / np.einsum("ij,ij,ij->i", bends[-1], metric, bends[-1]))[:, None]
-    for step, bend, size, share in zip(steps, bends, along, reversed(shares), strict=True):
-        direction += (share - np.einsum("ij,ij->i", bend, direction) / size)[:, None] * step
-    return direction
+def _stretches(n: int, size: int) -> list[range]:
+    return [range(at, min(at + size, n)) for at in range(0, n, size)]
+
+
+class _Steps:
+    """L-BFGS for many sets: a metric, d × d each or diagonal, steps they took, and how gradients changed with them."""
+
+    def __init__(self, metric: FloatArray) -> None:
+        self.metric = metric
+        self.factor = np.ones(len(metric))  # of a diagonal metric: as long as the last step says
+        self.last = np.full(len(metric), np.inf)  # how long the last step of each was
+        self.taken: list[tuple[FloatArray, FloatArray]] = []
+
+    def remember(self, active: IntArray, step: FloatArray, bend: FloatArray) -> None:
+        """A step of some sets; that of the others is 0."""
+        pair = np.zeros((2, len(self.metric), step.shape[1]))
+        pair[:, active] = step, bend
+        self.taken = [*self.taken, (pair[0], pair[1])][-MEMORY:]
+        if self.metric.ndim == 2:
+            self.factor[active] = _along(step, bend) / np.einsum("ij,ij,ij->i", bend, self.metric[active], bend)
+
+    def next(self, active: IntArray, slope: FloatArray) -> FloatArray:
+        """−(inverse Hessian) × slope, from the metric and what is remembered."""
+        direction, shares = -slope, []
+        pairs = [(step[active], bend[active]) for step, bend in self.taken]
+        along = [_along(step, bend) for step, bend in pairs]
+        for (step, bend), size in zip(reversed(pairs), reversed(along), strict=True):
+            shares.append(np.einsum("ij,ij->i", step, direction) / size)
+            direction -= shares[-1][:, None] * bend
+        metric = self.metric[active]
+        if metric.ndim == 3:
+            direction = np.einsum("sij,sj->si", metric, direction)
+        else:
+            direction *= metric * self.factor[active, None]
+        for (step, bend), size, share in zip(pairs, along, reversed(shares), strict=True):
+            direction += (share - np.einsum("ij,ij->i", bend, direction) / size)[:, None] * step
+        return direction
+
+
+def _along(step: FloatArray, bend: FloatArray) -> FloatArray:
+    return np.maximum(np.einsum("ij,ij->i", step, bend), np.finfo(float).tiny)

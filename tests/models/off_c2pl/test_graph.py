@@ -37,6 +37,9 @@ def test_all_pairs_at_once_are_the_rows_of_the_graph(n_users, mutual):
     slow = census_by_rows(graph.connected, n_users)
     assert np.array_equal(fast.degree, slow.degree)
     assert np.array_equal(fast.key, slow.key)
+    some = np.arange(0, n_users, 5)
+    for user, members in zip(some, graph.neighbourhoods(some), strict=True):
+        assert np.array_equal(members, graph.neighbours(user))
 
 
 def test_a_pair_exactly_on_the_threshold_is_decided_as_in_its_row():

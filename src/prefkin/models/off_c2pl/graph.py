@@ -5,6 +5,7 @@ Neighbourhoods are one hop, not transitive: u may be pooled with v and v with w 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,9 @@ from prefkin.models.off_c2pl.pairs import Census, census_by_rows, census_by_tile
 from prefkin.models.off_c2pl.posterior import Beliefs
 
 __all__ = ["Graph"]
+
+PAIRS_AT_ONCE = 2**19  # looked at together: their distances stay in the cache
+ROUNDING = 1e-9  # of squared lengths, thresholds, radii: far more than what is computed from them is off by
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +63,23 @@ class Graph:
     def neighbours(self, user: int) -> IntArray:
         """V(u): positions of those connected with `user`, itself included."""
         return np.flatnonzero(self.connected(user))
+
+    def neighbourhoods(self, users: IntArray) -> Iterator[IntArray]:
+        """V(u) of each of these users: most others are too far by a matrix product, the rest is tested exactly."""
+        if self.beliefs is not None:
+            yield from map(self.neighbours, users.tolist())
+            return
+        square = np.einsum("ij,ij->i", self.theta, self.theta)
+        for some in np.array_split(users, len(users) * len(self) // PAIRS_AT_ONCE + 1):
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not a number is tested exactly
+                taken = (1.0 - ROUNDING) * self.alpha * (self.radius[some, None] + self.radius)
+                left = (1.0 + ROUNDING) * self.gamma[some, None] - taken
+                apart = (1.0 - ROUNDING) * (square[some, None] + square) - 2.0 * (self.theta[some] @ self.theta.T)
+            row, other = np.nonzero(~(left <= 0.0) & ~(apart > left**2) & self.enough & self.enough[some, None])
+            near = self.joined(some[row], other) & (some[row] != other)
+            row, other = np.append(row[near], np.arange(len(some))), np.append(other[near], some)  # always oneself
+            order = np.lexsort([other, row])
+            yield from np.split(other[order], np.cumsum(np.bincount(row))[:-1])
 
     def joined(self, users: IntArray, others: IntArray) -> BoolArray:
         """`connected` for pairs, bit for bit."""

@@ -22,9 +22,7 @@ def pool_neighbourhoods(users: UserRows, graph: Graph, *, ridge: float) -> Float
     if len(shared):
         several = np.unique(which[shared])
         found = np.empty((len(some), users.dim))
-        found[several] = pool_estimates(
-            users, (graph.neighbours(u) for u in some[several].tolist()), graph.theta, ridge=ridge
-        )
+        found[several] = pool_estimates(users, graph.neighbourhoods(some[several]), graph.theta, ridge=ridge)
         theta[shared] = found[which[shared]]
     return theta
 
