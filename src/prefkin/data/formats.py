@@ -49,7 +49,12 @@ MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 
 
 def read_columns(source: Any, as_text: Collection[str] = ()) -> Columns:
-    """The columns of a file or frame; those in `as_text` hold labels, which a CSV file does not say (007 is not 7)."""
+    """The columns of a file or frame; those in `as_text` hold labels, which a CSV file does not say (007 is not 7).
+
+    Columns that were read before stay as they are.
+    """
+    if type(source) is dict:
+        return source
     if not isinstance(source, str | Path):
         return _of_frame(source)
     path = Path(source)

@@ -289,8 +289,10 @@ def read_candidates(
             if (every != weights[codes]).any():
                 row = int(np.flatnonzero(every != weights[codes])[0])
                 raise InvalidTable(f"column weight differs within a context (row {row}, counted from 0); give one each")
+        phi = phi if (np.diff(order) == 1).all() else phi[order]  # no copy where none is needed
+        alike = len(phi) == len(ends) * ends[0] and (np.diff(ends) == ends[0]).all()
         return Candidates(
-            np.split(phi if (np.diff(order) == 1).all() else phi[order], ends[:-1]),  # parts of it, not copies
+            phi.reshape(len(ends), ends[0], -1) if alike else np.split(phi, ends[:-1]),
             weights,
             contexts=contexts,
             actions=actions[order],

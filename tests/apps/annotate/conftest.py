@@ -58,7 +58,7 @@ class World:
     def __init__(self, store, items, **settings):
         knowledge = Knowledge(None)
         self.engine = Engine(store, items, knowledge, rng=random.Random(0))
-        self.project = Project(self.engine, Learner(self.engine, knowledge, 10**9), **settings)
+        self.project = Project(self.engine, Learner(self.engine, knowledge.fitted, 10**9), **settings)
         self.client = TestClient(make_app(self.project), base_url="http://127.0.0.1:8000", follow_redirects=False)
         self.links = make_links(store, "http://127.0.0.1:8000", ["Ada", "Ben"], True, None)
         self.store = store

@@ -12,7 +12,7 @@ from prefkin import Candidates, PrefKin
 from prefkin.apps.annotate.conversation import Conversation
 from prefkin.apps.annotate.engine import Engine
 from prefkin.apps.annotate.items import Items
-from prefkin.apps.annotate.knowledge import Knowledge
+from prefkin.apps.annotate.knowledge import Fitted, Knowledge
 from prefkin.apps.annotate.outlook import Outlook
 from prefkin.apps.annotate.store import Store
 from prefkin.errors import SessionError
@@ -230,14 +230,14 @@ def test_answers_that_the_model_was_fitted_on_do_not_count_twice(store, items, z
     for turn in range(12):
         state = engine.answer(zoe, state.question.id, ("left", "right")[turn % 2])
     histories = store.histories()
-    data = Knowledge(None).with_answers(items, histories)
+    data = Fitted({}).with_answers(items, histories)
     assert (len(data), set(data.users)) == (12, {"Zoe"})
     knowledge = Knowledge(PrefKin().fit(data))
     state = engine.answer(zoe, state.question.id, "left")
     talk = Conversation.begin(knowledge, items, zoe, store.history(zoe.id).closed)
     assert talk.session.n_answers == 1
     assert len(talk.seen) == 13
-    assert len(knowledge.with_answers(items, store.histories())) == 13
+    assert len(knowledge.fitted.with_answers(items, store.histories())) == 13
     engine.stop()
 
 

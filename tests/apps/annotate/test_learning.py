@@ -11,7 +11,7 @@ import pytest
 
 from prefkin.apps.annotate import learning
 from prefkin.apps.annotate.engine import Engine
-from prefkin.apps.annotate.knowledge import Knowledge
+from prefkin.apps.annotate.knowledge import Fitted, Knowledge
 from prefkin.apps.annotate.learning import Learner
 from prefkin.data.synthetic import demo_population
 from tests.apps.annotate.test_engine import wait_for
@@ -32,7 +32,7 @@ def answered(store, items):
 
 @pytest.mark.long
 def test_the_model_is_learnt_in_another_process_and_replaced(answered):
-    learner = Learner(answered, Knowledge(None), every=20)
+    learner = Learner(answered, Fitted({}), every=20)
     wait_for(lambda: learner.lesson is not None, seconds=120)
     assert learner.lesson.answers == 24
     assert learner.lesson.picture.startswith(b"\x89PNG")
@@ -46,7 +46,7 @@ def test_the_model_is_learnt_in_another_process_and_replaced(answered):
 def test_a_failure_costs_nothing_and_is_said(answered, monkeypatch, caplog):
     monkeypatch.setattr(learning, "__name__", "prefkin.no_such_module")
     before = answered.knowledge
-    learner = Learner(answered, Knowledge(None), every=20)
+    learner = Learner(answered, Fitted({}), every=20)
     wait_for(lambda: learner.failed != "", seconds=60)
     assert "No module named prefkin.no_such_module" in learner.failed
     assert answered.knowledge is before

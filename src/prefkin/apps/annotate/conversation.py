@@ -70,7 +70,7 @@ class Conversation:
     def _hear(self, closed: list[Answer]) -> None:
         """Everything up to now; answers that the model was fitted on are only not asked about again."""
         answers = [answer for answer in closed if answer.choice != "skip"]
-        new = iter(self.knowledge.unheard(self.person.name, self.items, answers))
+        new = iter(self.knowledge.fitted.unheard(self.person.name, self.items, answers))
         heard: list[tuple[Question, bool]] = []
         for answer in closed:
             asked, taught = answer.question, answer.choice != "skip" and next(new)

@@ -14,6 +14,7 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import is_missing
+from prefkin.data.columns import in_file
 from prefkin.data.formats import label_column, read_columns
 from prefkin.data.tables import read_candidates
 from prefkin.errors import InvalidTable
@@ -82,7 +83,6 @@ def read_items(
             raise InvalidTable(f"{path}: the items lack a column {name}; it has: {', '.join(list(columns)[:12])}")
     shown = {name: [_text(value) for value in label_column(columns[name])] for name in TEXTS if name in columns}
     named = {name: label_column(columns[name]) for name in ("context", "action")}
-    del columns  # features are read again, and may be large
     n = len(shown["context"])
     texts, images_of, prompts = (shown.get(name, [""] * n) for name in ("text", "image", "prompt"))
     for row, (text, image) in enumerate(zip(texts, images_of, strict=True)):
@@ -91,10 +91,13 @@ def read_items(
         if image:
             _refuse_other_images(path, row, image, images)
     if encoder is None:
-        candidates = read_candidates(path, features=features)
+        with in_file(path):
+            candidates = read_candidates(columns, features=features)
     else:
         whole = [f"{prompt}\n\n{text}" if prompt else text for prompt, text in zip(prompts, texts, strict=True)]
         candidates = _encoded(path, named, encoder(whole))
+    if candidates.sizes.max() < 2:
+        raise InvalidTable(f"{path}: no context has two actions, so that there is nothing to compare; add some")
     place = {pair: row for row, pair in enumerate(zip(shown["context"], shown["action"], strict=True))}
     contexts = [str(candidates.contexts[x]) for x in candidates.owner]
     order = [place[pair] for pair in zip(contexts, map(str, candidates.actions), strict=True)]
@@ -112,10 +115,8 @@ def read_items(
 
 def read_texts(path: Path, names: Sequence[str]) -> Mapping[str, Any]:
     """The columns of a file, those of these names as text."""
-    try:
+    with in_file(path):
         return read_columns(path, names)
-    except InvalidTable as error:
-        raise InvalidTable(f"{path}: {error}") from None
 
 
 def _text(value: Any) -> str:

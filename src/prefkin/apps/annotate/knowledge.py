@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from prefkin.errors import InvalidComparisons
 from prefkin.models.base import PreferenceModel
 from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["Knowledge", "answers_of", "difference"]
+__all__ = ["Fitted", "Knowledge", "answers_of", "difference"]
 
 USUAL_MARGIN = 2.0  # before anything is known: log odds of a usual pair, so that seven of ten answers can be foreseen
 
@@ -34,7 +35,12 @@ class Knowledge:
 
     def __init__(self, model: PreferenceModel | None) -> None:
         self.model = model
-        self.labels = {} if model is None else {str(label): label for label in model.users_.tolist()}
+        self.fitted = Fitted({}) if model is None else Fitted(_by_text(model.users_.tolist()), model.comparisons)
+
+    @property
+    def labels(self) -> dict[str, Hashable]:
+        """Whom the model knows, by their names as text."""
+        return self.fitted.labels
 
     def session(self, name: str, candidates: Candidates, rng: np.random.Generator) -> ActiveSession:
         """Questions for somebody: as for anybody if they are not known, and otherwise from what is known of them.
@@ -49,11 +55,22 @@ class Knowledge:
         people = Population(np.ones(1), belief.mean[None], belief.covariance[None])
         return ActiveSession.of_newcomer(people, candidates, label=name, rng=rng)
 
+
+class Fitted:
+    """The answers a model was fitted on: of one person, or (None) of everybody."""
+
+    def __init__(self, labels: dict[str, Hashable], rows: Callable[[Hashable], Comparisons] | None = None) -> None:
+        self.labels, self.rows = labels, rows
+
+    def alone(self) -> Fitted:
+        """The same without the model, which takes many times the memory."""
+        return self if self.rows is None else Fitted(self.labels, partial(_of_one, self.rows(None)))
+
     def unheard(self, name: str, items: Items, answers: Iterable[Answer]) -> list[bool]:
         """Of somebody's answers, which are new to the model? It may have been fitted on some of them."""
         known: Counter[bytes] = Counter()
-        if self.model is not None and name in self.labels:
-            rows = self.model.comparisons(self.labels[name])
+        if self.rows is not None and name in self.labels:
+            rows = self.rows(self.labels[name])
             known.update(_mark(row) for row in (2.0 * rows.y - 1.0)[:, None] * rows.Z)
         new = []
         for answer in answers:
@@ -64,7 +81,7 @@ class Knowledge:
 
     def with_answers(self, items: Items, histories: dict[Person, History]) -> Comparisons | None:
         """Everything that can be learnt from by now: what the model was fitted on, and answers since."""
-        old = None if self.model is None else self.model.comparisons()
+        old = None if self.rows is None else self.rows(None)
         Z, users = [], []
         for person, history in histories.items():
             answers = list(history.answers)
@@ -97,6 +114,18 @@ def difference(items: Items, answer: Answer) -> FloatArray:
 def answers_of(histories: dict[Person, History]) -> int:
     """How many answers count, of everybody together."""
     return sum(history.answered for history in histories.values())
+
+
+def _by_text(labels: list[Hashable]) -> dict[str, Hashable]:
+    return {str(label): label for label in labels}
+
+
+def _of_one(data: Comparisons, user: Hashable) -> Comparisons:
+    """One user's rows, or with None all."""
+    if user is None:
+        return data
+    mine = data.users == user
+    return Comparisons.from_arrays(data.Z[mine], data.y[mine], data.users[mine], weights=data.weights[mine])
 
 
 def _mark(row: FloatArray) -> bytes:

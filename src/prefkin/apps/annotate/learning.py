@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from prefkin.apps.annotate.engine import Engine
-from prefkin.apps.annotate.knowledge import Knowledge, answers_of
+from prefkin.apps.annotate.knowledge import Fitted, Knowledge, answers_of
 from prefkin.data.tables import read_comparisons
 from prefkin.errors import PrefkinError, PrefkinWarning
 from prefkin.evaluate.audit import SUSPICIOUS, chance_p_values
@@ -54,10 +54,10 @@ class Lesson:
 class Learner:
     """Learns again when there is enough new: at the start, and every so many answers; or when asked to."""
 
-    def __init__(self, engine: Engine, base: Knowledge, every: int) -> None:
-        self.engine, self.base, self.every = engine, base, every
+    def __init__(self, engine: Engine, base: Fitted, every: int) -> None:
+        self.engine, self.base, self.every = engine, base.alone(), every
         self.lesson: Lesson | None = None
-        self.failed = ""
+        self.failed, self.at_work = "", False
         self._wanted, self._stopped = threading.Event(), threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
@@ -86,11 +86,13 @@ class Learner:
             begun = time.monotonic()
             try:
                 if asked or self._due():
+                    self.at_work = True
                     self._learn()
                     self.failed = ""
             except Exception as error:  # whatever it was: nothing is lost, and it will be tried again
                 self.failed = f"{type(error).__name__}: {error}"[:200]
                 log.warning("learning failed, people go on as before: %s", self.failed)
+            self.at_work = False
             rest = max(1.0, PATIENCE * (time.monotonic() - begun))
 
     def _due(self) -> bool:

@@ -95,7 +95,7 @@ def annotate(
         if not server.is_local(host):
             err.print(EVERYWHERE.format(host=host))
         _say(made, store, demo)
-        learner = Learner(engine, knowledge, learn_every)
+        learner = Learner(engine, knowledge.fitted, learn_every)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
         with suppress(KeyboardInterrupt):
             server.serve(Project(engine, learner, title, rules, images, demo), where)
@@ -130,14 +130,14 @@ def _people(path: Path | None) -> list[str]:
     columns = read_texts(path, ("user",))
     if "user" not in columns:
         raise InvalidTable(f"{path}: people need a column user; it has: {', '.join(list(columns)[:12])}")
-    names = []
+    names: dict[str, None] = {}
     for row, value in enumerate(label_column(columns["user"]).tolist()):
         if is_missing(value) or not str(value).strip():
             raise InvalidTable(f"{path}: column user is missing in row {row} (counted from 0); fill it in")
         if str(value) in names:
             raise InvalidTable(f"{path}: {value!r} stands twice (row {row}, counted from 0); drop one")
-        names.append(str(value))
-    return names
+        names[str(value)] = None
+    return list(names)
 
 
 def _text(path: Path | None) -> str:

@@ -725,7 +725,7 @@ class PrefKin(PreferenceModel):
             everybody = np.ones((len(users), 1))
             quadratics = expand(metric.signed(users), sites)
             wide = solved(quadratics, sites, everybody, prior, evidence)
-        model._keep(Fitted(mixture, metric, wide, about["heat"]))
+        model._keep(Fitted(finished(mixture), metric, None if wide is None else finished(wide), about["heat"]))
         model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
         model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
         kept = {name: about["evidence"][name] for name in ("by degrees", "groups")}
