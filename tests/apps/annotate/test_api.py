@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
 from prefkin.apps.annotate.knowledge import Knowledge
@@ -129,6 +130,25 @@ def test_a_store_that_cannot_be_reached_is_said_and_nothing_is_lost(world, monke
     assert taken.json()["answered"] == 1
 
 
+def test_a_disk_that_is_full_acknowledges_nothing(world, caplog):
+    pages = 0
+    sa.event.listen(world.store.engine, "connect", lambda c, _: c.execute(f"PRAGMA max_page_count={pages or 10**6}"))
+    question, codes = world.call("GET", "/api/question", "Ada").json(), []
+    with world.store.engine.connect() as connection:
+        pages = connection.scalar(sa.text("PRAGMA page_count"))
+    world.store.engine.dispose()
+    for _ in range(60):
+        taken = world.call("POST", "/api/answer", "Ada", json={"id": question["id"], "choice": "left"})
+        codes.append(taken.status_code)
+        question = taken.json()["next"] if taken.status_code == 200 else question
+    assert set(codes) == {200, 503}
+    assert "the store says: database or disk is full" in caplog.text
+    pages = 0
+    world.store.engine.dispose()
+    taken = world.call("POST", "/api/answer", "Ada", json={"id": question["id"], "choice": "left"})
+    assert taken.json()["answered"] == codes.count(200) + 1 == world.store.history(1).answered
+
+
 def test_paused_and_closed_say_so(world):
     world.engine.set(paused=True)
     assert world.call("GET", "/api/question", "Ada").json() == {"done": True, "answered": 0, "reason": "paused"}
@@ -137,7 +157,7 @@ def test_paused_and_closed_say_so(world):
 
 
 def test_nobody_becomes_somebody_whom_the_model_knows_through_the_open_link(world, readers):
-    world.project.learner.base = Knowledge(readers)
+    world.project.learner.base = Knowledge(readers).fitted
     known = next(name for name in map(str, readers.users_) if name not in ("Ada", "Ben"))  # who have links of their own
     refused = world.call("POST", "/api/join", "open", json={"name": known})
     assert refused.status_code == 409

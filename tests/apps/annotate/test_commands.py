@@ -203,6 +203,7 @@ def test_items_say_what_is_wrong_with_them(tmp_path):
     assert "the prompt differs within context 'q'" in refused(prompt=["one", "two"])
     assert "is not a .png" in refused(image=["../x.svg", None])
     assert "is not in" in refused(image=["x.png", None])
+    assert "no context has two actions" in refused(context=["q", "r"])
     pl.DataFrame({**frame, "image": ["x.png", None]}).write_csv(tmp_path / "items.csv")
     with pytest.raises(InvalidTable, match="say where: --images FOLDER"):
         read_items(tmp_path / "items.csv")

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from prefkin.apps.annotate import store as module
 from prefkin.apps.annotate.history import Event, History
+from prefkin.apps.annotate.server import make_links
 from prefkin.apps.annotate.store import Store
 from prefkin.apps.annotate.tokens import hashed, new_token
 from prefkin.errors import StoreError
@@ -85,6 +86,18 @@ def test_names_are_taken_once(any_store):
     with pytest.raises(StoreError, match="somebody here is called 'Zoe' already; choose another name"):
         any_store.join("Zoe")
     assert [person.name for person in any_store.people()] == ["Zoe"]
+
+
+def test_many_people_join_in_one_commit_all_or_none(any_store, monkeypatch):
+    commits, commit = [], any_store._commit
+    monkeypatch.setattr(any_store, "_commit", lambda batch: commits.append(len(batch)) or commit(batch))
+    names = [f"person {i}" for i in range(3000)]
+    links = make_links(any_store, "http://here", names, False, None)
+    assert len(commits) == 2  # people, and their tokens
+    assert any_store.who(links.people["person 7"].rpartition("/")[2]) == ("person", any_store.people()[7].id)
+    with pytest.raises(StoreError, match="somebody here is of one of these names already"):
+        any_store.join_all(["Zoe", "person 2999"])
+    assert [person.name for person in any_store.people()] == names
 
 
 def test_tokens_are_kept_as_hashes_only(store, tmp_path):

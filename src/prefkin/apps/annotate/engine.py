@@ -63,7 +63,7 @@ class Live:
     prepared: dict[tuple[str, str], Conversation] = field(default_factory=dict)  # by question and answer
     outlook: Outlook | None = None
     enough: bool = False  # once said it stays said, until answers are taken back or the model is another one
-    shown: float = 0.0  # when the question was shown last
+    shown: float = 0.0  # when the question was shown last, by a clock that nobody sets
 
 
 class Engine:
@@ -235,7 +235,7 @@ class Engine:
     def _take(self, live: Live, asked: Asked, choice: str) -> bool:
         """Store an answer and the question after it."""
         history, now = self._history(live), time.time()
-        seconds = round(now - live.shown, 3) if live.shown else None
+        seconds = round(time.monotonic() - live.shown, 3) if live.shown else None
         kind, side = ("skipped", None) if choice == "skip" else ("answered", choice)
         person, number = live.person.id, history.number + 1
         events = [Event(person, number, now, kind, *asked, side, seconds)]
@@ -290,7 +290,7 @@ class Engine:
         answered = history.answered
         if reason or history.pending is None:
             return State(answered, None, reason=reason or "all asked", can_undo=bool(history.closed) and not reason)
-        live.shown = time.time()
+        live.shown = time.monotonic()
         about = self._about(live, len(history.closed))
         return State(answered, history.pending, about, about == 0, can_undo=bool(history.closed))
 

@@ -15,7 +15,7 @@ import uvicorn
 from prefkin.apps.annotate.app import make_app
 from prefkin.apps.annotate.project import Project
 from prefkin.apps.annotate.store import Store
-from prefkin.apps.annotate.tokens import Role, new_token
+from prefkin.apps.annotate.tokens import Role, hashed, new_token
 from prefkin.data.storage import write_atomically
 from prefkin.errors import InvalidParameter, StoreError
 
@@ -47,22 +47,23 @@ def make_links(store: Store, url: str, names: list[str], anybody: bool, kept: Pa
     """
     old = _kept(kept)
     known = {person.name: person.id for person in store.people()}
-    for name in names:
-        if name not in known:
-            known[name] = store.join(name).id
+    known |= {person.name: person.id for person in store.join_all([name for name in names if name not in known])}
+    allowed, new = store.allowed(), list[tuple[str, Role, int | None]]()
 
     def link(role: Role, given: str | None, person: int | None = None) -> str:
         token = (given or "").rpartition("/")[2]
-        if store.who(token) != (role, person):
+        if (hashed(token), role, person) not in allowed:
             token = new_token()
-            store.allow(token, role, person)
+            new.append((token, role, person))
         return f"{url}/{PATHS[role]}/{token}"
 
-    return Links(
+    links = Links(
         link("organiser", old.organiser),
         link("open", old.open) if anybody else None,
         {name: link("person", old.people.get(name), known[name]) for name in names},
     )
+    store.allow(new)
+    return links
 
 
 def _kept(path: Path | None) -> Links:

@@ -7,6 +7,7 @@ waiting: two hundred people who answer at once share one wait for the disk, and 
 from __future__ import annotations
 
 import json
+import logging
 import queue
 import threading
 import time
@@ -36,6 +37,8 @@ SCHEMA = 1
 MIGRATIONS: dict[int, tuple[str, ...]] = {}  # statements that lead from a version to the next
 AT_ONCE = 256  # appends in one transaction
 TRIES = 3  # of a transaction that met another worker's
+
+log = logging.getLogger("prefkin.annotate")
 
 tables = sa.MetaData()
 about = sa.Table("about", tables, sa.Column("key", sa.Text, primary_key=True), sa.Column("value", sa.Text))
@@ -188,9 +191,8 @@ class Store:
         try:
             yield
         except SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", error)).strip().splitlines()[:1]
             self.close()
-            raise StoreError(f"{_shown(self.url)}: the database says: {''.join(reason):.160}") from None
+            raise StoreError(f"{_shown(self.url)}: the database says: {_reason(error)}") from None
         except StoreError:
             self.close()
             raise
@@ -218,28 +220,36 @@ class Store:
 
     # -- people and tokens -------------------------------------------------------------------------------------------
 
-    def join(self, name: str, token: str | None = None, at: float | None = None) -> Person:
+    def join(self, name: str, token: str | None = None) -> Person:
         """Somebody new, with the token of their link; a name that is taken is refused."""
-        when = time.time() if at is None else at
+        return self.join_all([name], [] if token is None else [token])[0]
 
-        def add(connection: sa.Connection) -> Person:
-            made = connection.execute(people_table.insert().values(name=name))
-            assert made.inserted_primary_key is not None
-            person = Person(int(made.inserted_primary_key[0]), name)
-            connection.execute(events_table.insert(), [Event(person.id, 0, when, "joined")._asdict()])
-            if token is not None:
-                connection.execute(tokens_table.insert().values(hash=hashed(token), role="person", person=person.id))
-            return person
+    def join_all(self, names: Sequence[str], tokens: Sequence[str] = ()) -> list[Person]:
+        """New people, all or none, the first of them with these tokens."""
+        when = time.time()
+
+        def add(connection: sa.Connection) -> list[Person]:
+            query = people_table.insert().returning(people_table.c.id, people_table.c.name)
+            ids = {name: int(id) for id, name in connection.execute(query, [{"name": name} for name in names])}
+            people = [Person(ids[name], name) for name in names]
+            connection.execute(events_table.insert(), [Event(who.id, 0, when, "joined")._asdict() for who in people])
+            _allow(connection, [(token, "person", who.id) for token, who in zip(tokens, people, strict=False)])
+            return people
 
         try:
-            return self._written(add)
+            return self._written(add) if names else []
         except IntegrityError:
-            raise NameTaken(f"somebody here is called {name!r} already; choose another name") from None
+            who = f"called {names[0]!r}" if len(names) == 1 else "of one of these names"
+            raise NameTaken(f"somebody here is {who} already; choose another name") from None
 
-    def allow(self, token: str, role: Role, person: int | None = None) -> None:
-        """One more token for this role."""
-        row = {"hash": hashed(token), "role": role, "person": person}
-        self._written(lambda connection: connection.execute(tokens_table.insert(), [row]))
+    def allow(self, tokens: Sequence[tuple[str, Role, int | None]]) -> None:
+        """More tokens, each for a role, and those of people for one of them."""
+        self._written(lambda connection: _allow(connection, tokens))
+
+    def allowed(self) -> set[tuple[str, Role, int | None]]:
+        """The hashes of all tokens, each with its role and person."""
+        with self._read() as connection:
+            return {(row.hash, row.role, row.person) for row in connection.execute(sa.select(tokens_table))}
 
     def who(self, token: str) -> tuple[Role, int | None] | None:
         """The role and the person behind a token, or None."""
@@ -320,7 +330,8 @@ class Store:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            raise StoreError(f"the store cannot be reached now ({type(error).__name__}); try again") from None
+            log.warning("the store says: %s", _reason(error))
+            raise StoreError("the store cannot be reached now; send it again, it will count once") from None
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
@@ -374,6 +385,12 @@ class _Job(NamedTuple):
     events: Sequence[Event]
     work: Callable[[sa.Connection], Any] | None
     done: Future[Any]
+
+
+def _allow(connection: sa.Connection, tokens: Sequence[tuple[str, Role, int | None]]) -> None:
+    rows = [{"hash": hashed(token), "role": role, "person": person} for token, role, person in tokens]
+    if rows:
+        connection.execute(tokens_table.insert(), rows)
 
 
 def _alone(connection: sa.Connection, work: Callable[[sa.Connection], Any] | None) -> Any:
@@ -456,6 +473,12 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     """Whoever will write says so at once: two that first read and then write would have to begin again."""
     reading = connection.get_execution_options().get("reading")
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    """What the database said, in a line."""
+    said = str(getattr(error, "orig", error)).strip().splitlines()[:1]
+    return f"{''.join(said) or type(error).__name__:.160}"
 
 
 def _shown(url: str) -> str:

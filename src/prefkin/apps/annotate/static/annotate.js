@@ -31,8 +31,9 @@
       pause = 500;
       if (response.ok) show(await response.text());
       else location.assign("/");
-    } catch {
-      notice("No connection. Your answer is kept here and will be sent as soon as possible.");
+    } catch (problem) {
+      const why = problem.message === "later" ? "The server cannot keep anything just now." : "No connection.";
+      notice(`${why} Your answer is kept here and will be sent as soon as possible.`);
       timer = setTimeout(again, pause);
       pause = Math.min(2 * pause, 10000);
     } finally {
