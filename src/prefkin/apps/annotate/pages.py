@@ -196,6 +196,7 @@ def _organising(request: Request, project: Project, links: dict[str, str], probl
         settings={"paused": False, "closed": False, "results": False} | project.engine.settings(),
         lesson=project.learner.lesson,
         failed=project.learner.failed,
+        learning=project.learner.at_work,
         agreement=same / again if again else None,
         again=again,
         links=links,

@@ -15,16 +15,24 @@ __all__ = ["Result", "Want", "result_of"]
 
 WANTS = 6  # qualities shown
 SHOWN = 3  # recommendations
+CLEAR = 0.9  # probability from which on a wish is told as one
+WIDE = 1.96  # standard errors: 95 %
 
 
 @dataclass(frozen=True)
 class Want:
-    """One quality."""
+    """One quality; sizes as shares of the largest that is shown."""
 
     name: str
-    more: bool  # rather more of it, or rather less
-    sure: float  # probability of that
-    weight: float  # its size as a share of the largest
+    sure: float  # probability that it is rather more of it that is wanted, or rather less
+    size: float  # below 0: less of it
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        """Which way."""
+        return f"{'more' if self.size > 0 else 'less'} {self.name}"
 
 
 @dataclass(frozen=True)
@@ -44,20 +52,32 @@ class Result:
         level = 0.0 if self.sure is None else self.sure
         return "almost certainly" if level > 0.95 else "very likely" if level > 0.8 else "perhaps"
 
+    @property
+    def clear(self) -> list[str]:
+        """What can be said by now."""
+        return [want.words for want in self.wants if want.sure >= CLEAR]
+
+    @property
+    def open(self) -> list[str]:
+        """Qualities of which it cannot be said yet."""
+        return [want.name for want in self.wants if want.sure < CLEAR]
+
 
 def result_of(talk: Conversation, items: Items) -> Result:
     """What is known about one person by now."""
     belief, names = talk.session.belief, items.candidates.feature_names
     wants = _wants(belief.mean, np.linalg.norm(belief.root, axis=1), names) if names else ()
     share, sure, alike = _like_minded(talk)
-    return Result(len(talk.closed), wants, share, sure, alike, _recommended(talk, items))
+    answers = sum(answer.choice != "skip" for answer in talk.closed)
+    return Result(answers, wants, share, sure, alike, _recommended(talk, items))
 
 
 def _wants(mean: np.ndarray, error: np.ndarray, names: tuple[str, ...]) -> tuple[Want, ...]:
     order = np.argsort(-np.abs(mean), kind="stable")[:WANTS]
-    largest = max(float(np.abs(mean).max()), 1e-300)
-    sure = ndtr(np.abs(mean) / np.maximum(error, 1e-300))
-    return tuple(Want(names[i], bool(mean[i] > 0), float(sure[i]), float(abs(mean[i]) / largest)) for i in order)
+    mean, error = mean[order], np.maximum(error[order], 1e-300)
+    largest = float(np.max(np.abs(mean) + WIDE * error))
+    parts = ndtr(np.abs(mean) / error), mean / largest, (mean - WIDE * error) / largest, (mean + WIDE * error) / largest
+    return tuple(Want(names[i], *map(float, part)) for i, part in zip(order, np.array(parts).T, strict=True))
 
 
 def _like_minded(talk: Conversation) -> tuple[float | None, float | None, tuple[str, ...]]:
