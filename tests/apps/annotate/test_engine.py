@@ -10,11 +10,11 @@ from scipy.special import expit
 
 from prefkin import Candidates, PrefKin
 from prefkin.apps.annotate.conversation import Conversation
-from prefkin.apps.annotate.engine import Engine
+from prefkin.apps.annotate.engine import FEWEST, Engine
 from prefkin.apps.annotate.items import Items
 from prefkin.apps.annotate.knowledge import Fitted, Knowledge
 from prefkin.apps.annotate.outlook import Outlook
-from prefkin.apps.annotate.store import Store
+from prefkin.apps.annotate.store import Person, Store
 from prefkin.errors import SessionError
 from tests.apps.annotate.conftest import make_items
 
@@ -269,19 +269,35 @@ def test_it_is_enough_when_the_stopping_rule_says_so_and_the_forecast_is_of_the_
 
 def test_enough_stays_said_until_an_answer_is_taken_back_or_the_model_is_another(engine, zoe):
     state = engine.question(zoe)
-    for _ in range(3):
+    for _ in range(6):
         state = engine.answer(zoe, state.question.id, "left")
     live = engine._live[zoe.id]
-    live.outlook = Outlook(0.5 * engine.tolerance, 3)
+    live.outlook = Outlook(0.5 * engine.tolerance, 6)
     assert engine.question(zoe).enough
-    live.outlook = Outlook(50.0 * engine.tolerance, 3)  # the next answer was a surprise
+    live.outlook = Outlook(50.0 * engine.tolerance, 6)  # the next answer was a surprise
     state = engine.question(zoe)
-    assert (state.enough, state.about, engine.about(zoe, 3)) == (True, 0, 0)
+    assert (state.enough, state.about, engine.about(zoe, live.history)) == (True, 0, 0)
     assert not engine.undo(zoe).enough
     wait_for(lambda: live.conversation is not None and engine.background._jobs.empty())
-    live.outlook = Outlook(0.5 * engine.tolerance, 2)
+    live.outlook = Outlook(0.5 * engine.tolerance, 5)
     assert engine.question(zoe).enough
     another = Knowledge(None)
     engine.learn(another)
     wait_for(lambda: live.conversation.knowledge is another)
     assert not engine.question(zoe).enough
+
+
+def test_a_few_answers_are_never_enough_however_sure_the_model_is(engine, zoe):
+    state = engine.question(zoe)
+    for n in range(6):
+        engine._live[zoe.id].outlook = Outlook(0.0, n)
+        state = engine.question(zoe)
+        assert (state.enough, state.about) == (n == FEWEST, FEWEST - n)
+        state = engine.answer(zoe, state.question.id, "left")
+
+
+def test_doubt_is_a_share_of_that_about_somebody_unknown(readers):
+    knowledge, items = Knowledge(readers), make_items(dim=6)
+    known, unknown = Person(1, str(readers.users_[0])), Person(2, "Zoe")
+    assert Conversation.begin(knowledge, items, unknown, []).doubt() == pytest.approx(1.0)
+    assert Conversation.begin(knowledge, items, known, []).doubt() < 0.9  # by what the model was fitted on

@@ -103,8 +103,8 @@ class Conversation:
         return int(self.pool[question.context]), question.first, question.second
 
     def doubt(self) -> float:
-        """The radius of what is believed, as a share of what it was before the first answer."""
-        return self.session.belief.radius / max(self.session.listener.start.radius, 1e-300)
+        """The radius of what is believed, as a share of that of what is believed about somebody unknown."""
+        return self.session.belief.radius / max(self.knowledge.stranger(self.items.candidates), 1e-300)
 
 
 @lru_cache(maxsize=4 * POOLS)

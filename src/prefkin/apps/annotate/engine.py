@@ -27,12 +27,13 @@ from prefkin.apps.annotate.outlook import Course, Outlook, look
 from prefkin.apps.annotate.store import Person, Store
 from prefkin.errors import SessionError, StoreError
 
-__all__ = ["Engine", "State"]
+__all__ = ["FEWEST", "Engine", "State"]
 
 SETTINGS_FOR = 2.0  # seconds for which settings are remembered: another worker may change them
 OUTLOOK_EVERY = 2, 5  # answers, of the first ten and from then on
 ROUGHLY, CAREFULLY = (3, 10), (7, 40)  # made-up people and their answers by which forecasts are made
 REPEAT_AFTER = 5  # answers before a pair is asked again, and between the two times
+FEWEST = 5  # answers before it can be enough: one that was a slip may persuade a model of tight groups
 LARGEST_MEMORY = 300e6  # bytes for conversations; whoever was away longest is rebuilt when they come back
 MATRICES = 6  # d × d, of a conversation and its two prepared followers
 PREPARE, REBUILD, LOOK_AHEAD = range(3)
@@ -77,10 +78,11 @@ class Engine:
         *,
         repeat: float = 0.0,
         tolerance: float = 0.1,
+        fewest: int = FEWEST,
         rng: random.Random | None = None,
     ) -> None:
         self.store, self.items, self.knowledge = store, items, knowledge
-        self.repeat, self.tolerance = repeat, tolerance
+        self.repeat, self.tolerance, self.fewest = repeat, tolerance, fewest
         self.rng = random.Random() if rng is None else rng
         self.background = Background()
         self._live: OrderedDict[int, Live] = OrderedDict()
@@ -163,13 +165,13 @@ class Engine:
             else:
                 self.background.add(REBUILD, partial(self._rebuild, live))
 
-    def about(self, person: Person, closed: int) -> int | None:
+    def about(self, person: Person, history: History) -> int | None:
         """So many more answers, roughly, of somebody who is being asked."""
         live = self._live.get(person.id)
-        return None if live is None else self._about(live, closed)
+        return None if live is None else self._about(live, history)
 
     def doubt(self, person: Person) -> float | None:
-        """What is left of the doubt there was, of somebody who is being asked."""
+        """What is left of the doubt about somebody who is being asked."""
         live = self._live.get(person.id)
         return None if live is None or live.conversation is None else live.conversation.doubt()
 
@@ -291,12 +293,13 @@ class Engine:
         if reason or history.pending is None:
             return State(answered, None, reason=reason or "all asked", can_undo=bool(history.closed) and not reason)
         live.shown = time.monotonic()
-        about = self._about(live, len(history.closed))
+        about = self._about(live, history)
         return State(answered, history.pending, about, about == 0, can_undo=bool(history.closed))
 
-    def _about(self, live: Live, closed: int) -> int:
+    def _about(self, live: Live, history: History) -> int:
         if not live.enough:
-            about = self.course.about(live.outlook, closed, self.tolerance)
+            about = self.course.about(live.outlook, len(history.closed), self.tolerance)
+            about = max(about, self.fewest - history.answered)
             live.enough = about == 0
             return about
         return 0

@@ -21,8 +21,9 @@ from prefkin.errors import InvalidComparisons
 from prefkin.models.base import PreferenceModel
 from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["Fitted", "Knowledge", "answers_of", "difference"]
+__all__ = ["NOBODY", "Fitted", "Knowledge", "answers_of", "difference"]
 
+NOBODY = "\0"  # a name that nobody has
 USUAL_MARGIN = 2.0  # before anything is known: log odds of a usual pair, so that seven of ten answers can be foreseen
 
 
@@ -35,6 +36,7 @@ class Knowledge:
 
     def __init__(self, model: PreferenceModel | None) -> None:
         self.model = model
+        self._stranger: float | None = None
         self.fitted = Fitted({}) if model is None else Fitted(_by_text(model.users_.tolist()), model.comparisons)
 
     @property
@@ -54,6 +56,12 @@ class Knowledge:
         belief = _anything(candidates) if self.model is None or known is None else self.model.belief(known)
         people = Population(np.ones(1), belief.mean[None], belief.covariance[None])
         return ActiveSession.of_newcomer(people, candidates, label=name, rng=rng)
+
+    def stranger(self, candidates: Candidates) -> float:
+        """The radius of what is believed about somebody who is not known."""
+        if self._stranger is None:
+            self._stranger = self.session(NOBODY, candidates, np.random.default_rng(0)).belief.radius
+        return self._stranger
 
 
 class Fitted:

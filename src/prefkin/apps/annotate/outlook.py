@@ -18,7 +18,7 @@ from scipy.special import expit
 from prefkin.apps.annotate.conversation import Conversation
 from prefkin.apps.annotate.history import Asked
 from prefkin.apps.annotate.items import Items
-from prefkin.apps.annotate.knowledge import Knowledge
+from prefkin.apps.annotate.knowledge import NOBODY, Knowledge
 from prefkin.apps.annotate.store import Person
 from prefkin.data.arrays import FloatArray, IntArray
 
@@ -62,7 +62,7 @@ class Course:
         looks, lost = [n for n in LOOKS if n <= upto], []
         for seed in range(people):
             rng = np.random.default_rng(seed)
-            talk = Conversation.begin(knowledge, items, Person(seed, "\0"), [])
+            talk = Conversation.begin(knowledge, items, Person(seed, NOBODY), [])
             theta = talk.session.belief.draws(1, rng)[:, 0]
             path: list[float] = []
             for n in range(upto + 1):

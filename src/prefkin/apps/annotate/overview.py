@@ -21,7 +21,7 @@ class Line:
     answers: int
     skips: int
     seconds: float | None  # for an answer, median
-    doubt: float | None  # what is left of it, as a share of what there was before the first answer here
+    doubt: float | None  # as a share of what there is about somebody unknown
     about: int | None  # answers to come; 0: enough
     again: int  # pairs that were asked a second time
     same: int  # and answered in the same way
@@ -43,7 +43,7 @@ def _line(engine: Engine, person: Person, history: History, careless: frozenset[
         history.skipped,
         median(took) if took else None,
         engine.doubt(person),
-        engine.about(person, len(history.closed)),
+        engine.about(person, history),
         again,
         same,
         person.name in careless,

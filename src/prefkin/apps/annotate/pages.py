@@ -20,7 +20,7 @@ from prefkin.apps.annotate.text import as_html
 from prefkin.apps.annotate.tokens import Role, new_token
 from prefkin.data.formats import as_csv
 
-__all__ = ["error_page", "router"]
+__all__ = ["RESULT_AFTER", "error_page", "router"]
 
 RESULT_AFTER = 10  # answers, or when it is enough
 YEAR = 31_536_000

@@ -58,9 +58,10 @@ def annotate(
     try:
         from prefkin.apps.annotate import server
         from prefkin.apps.annotate.demo import GUIDELINES, TITLE, TOLERANCE
-        from prefkin.apps.annotate.engine import Engine
+        from prefkin.apps.annotate.engine import FEWEST, Engine
         from prefkin.apps.annotate.knowledge import Knowledge
         from prefkin.apps.annotate.learning import Learner
+        from prefkin.apps.annotate.pages import RESULT_AFTER
         from prefkin.apps.annotate.project import Project
         from prefkin.apps.annotate.store import Store
     except ImportError as error:
@@ -69,11 +70,11 @@ def annotate(
         raise InvalidParameter(f"--tolerance must be above 0; got {tolerance:g}")
     names, rules = _people(people), _text(guidelines)
     with ExitStack() as until_the_end, single_threaded():  # what a question takes is small, and there are many
-        known: Any = None
+        known, fewest = None, FEWEST
         if demo:
             shown, known = _demo(model, items)
             title, rules, anybody, results = TITLE, GUIDELINES, anybody or people is None, True
-            tolerance = TOLERANCE
+            tolerance, fewest = TOLERANCE, RESULT_AFTER
             folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="prefkin-demo-"))
             store = store or str(Path(folder) / "answers.db")
         else:
@@ -88,7 +89,7 @@ def annotate(
             kept.set(results=True)
         base = url.rstrip("/") if url else f"http://{_in_url(host)}:{where.getsockname()[1]}"
         knowledge = Knowledge(known)
-        engine = Engine(kept, shown, knowledge, repeat=repeat, tolerance=tolerance)
+        engine = Engine(kept, shown, knowledge, repeat=repeat, tolerance=tolerance, fewest=fewest)
         made = server.make_links(kept, base, names, anybody or not names, links)
         if links is not None:
             made.save(links)
