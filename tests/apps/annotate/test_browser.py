@@ -196,7 +196,7 @@ def test_axe_finds_nothing(visit, server, scheme):
         before = shown(page)
         page.keyboard.press("1")
         changed(page, before)
-    for path in ("/", "/result", "/join", server.links["organiser"].removeprefix(server.url), "/nothing"):
+    for path in ("/", "/result", "/link", "/join", server.links["organiser"].removeprefix(server.url), "/nothing"):
         page.goto(server.url + path)
         if path == "/":
             page.keyboard.press("?")

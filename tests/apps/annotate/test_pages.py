@@ -65,6 +65,10 @@ def test_joining_by_a_form(world):
     assert post(world, "/join", form).status_code == 303
     assert post(world, "/join", form).status_code == 303  # a double click
     assert [person.name for person in world.store.people()] == ["Ada", "Ben", "Zoe"]
+    own = re.search(r"<code>http://127.0.0.1:8000(/p/\w{32})</code>", world.client.get("/link").text)[1]
+    world.client.cookies.clear()
+    assert world.client.get(own).headers["location"] == "/"  # on another device
+    world.client.get(world.links.open)
     taken = post(world, "/join", {"name": "Zoe", "key": "x" * 30})
     assert taken.status_code == 409
     assert "called &#39;Zoe&#39; already" in taken.text
@@ -130,7 +134,7 @@ def test_texts_are_shown_and_never_run(store, items, text, tmp_path):
     shown = page.text.replace('<script src="/static/annotate.js" defer></script>', "")
     assert "<script" not in shown
     assert "<img" not in shown
-    assert "href=" not in shown.replace('href="/static', "")
+    assert "href=" not in re.sub('href="/(static/|link")', "", shown)
     opened(world, world.links.organiser)
     assert "<script" not in world.client.get("/organiser").text
     world.stop()

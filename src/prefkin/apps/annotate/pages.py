@@ -151,6 +151,12 @@ def undo(request: Request, id: Annotated[str, Form(max_length=64)] = "") -> Resp
     return _question(request, state) if "x-part" in request.headers else RedirectResponse("/", 303)
 
 
+@router.get("/link")
+def own_link(request: Request) -> Response:
+    """A person's own link, for another device: whoever came through the open link has only a cookie."""
+    return _page(request, "link.html", link=f"{request.base_url}p/{the_person(request).token}")
+
+
 @router.get("/result")
 def result(request: Request) -> Response:
     """What it was for."""
