@@ -118,6 +118,8 @@ def rewritten(path, change, arrays=lambda tensors: {}):
         lambda t: {"radius": t["radius"] * np.nan},
         lambda t: {"radius": None},
         lambda t: {"theta": t["theta"] * np.inf} if "theta" in t else {"share": t["share"] + 1},
+        lambda t: {"theta": t["theta"] * 1e308} if "theta" in t else {"m0": t["m0"] + 1e308},
+        lambda t: {"own_theta": t["own_theta"] * 1e200},
         lambda t: {"gamma": t["gamma"][:2]} if "gamma" in t else {"m0": t["m0"][:1]},
         lambda t: {"enough": None} if "gamma" in t else {"site_pull": None},
     ],

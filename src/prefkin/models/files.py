@@ -18,6 +18,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
+from prefkin.data.arrays import FloatArray
 from prefkin.data.checks import LARGEST_FEATURE, largest_entry
 from prefkin.data.storage import label_from_json, label_to_json, write_atomically
 from prefkin.errors import ModelFileError, PrefkinError, ShardError
@@ -177,9 +178,18 @@ def _refuse_misfits(n_users: int, arrays: Arrays) -> None:
         raise _Misfit("starts")
     if not np.isin(arrays["y"], (0, 1)).all() or (arrays["weights"] < 0).any() or largest_entry(Z) > LARGEST_FEATURE:
         raise _Misfit("comparisons")
+    for name in ("own_theta", "theta", "believed"):
+        if name in arrays and _overflowing(arrays[name], Z):
+            raise _Misfit(f"{name} is too large")
     share = arrays.get("share", np.ones((n_users, 1)))
     if share.ndim != 2 or len(share) != n_users or (share < 0).any() or share.sum(axis=1).max() > 1 + 1e-6:
         raise _Misfit("share")
+
+
+def _overflowing(theta: FloatArray, Z: FloatArray) -> bool:
+    """Are there estimates whose squares, or those of the margins that follow, are not numbers any more?"""
+    most, reach = np.abs(theta).max(axis=0), np.abs(theta).max(axis=0) * np.maximum(Z.max(axis=0), -Z.min(axis=0))
+    return not (most.max() <= LARGEST_FEATURE**2 and reach.max() <= LARGEST_FEATURE)
 
 
 def _compact(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -244,6 +254,6 @@ def load(path: str | Path) -> Any:
             raise _Misfit("structure")
         model.width(labels.tolist()[0])
         one = model.predict_proba(np.zeros((1, model.n_features_in_)), users=labels[:1])
-        if not (np.isfinite(model.theta_).all() and np.isfinite(one).all()):
+        if _overflowing(model.theta_, arrays["Z"]) or not np.isfinite(one).all():
             raise _Misfit("estimates")
     return model
