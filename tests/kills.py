@@ -169,6 +169,7 @@ def main():
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell in the background ignores, children would
     wrong, remark = JOBS[given.job](given.count, np.random.default_rng(given.seed))
     print(f"{given.job}: {given.count} times, seed {given.seed}, {len(wrong)} faults; {remark}")
     for line in wrong[:20]:

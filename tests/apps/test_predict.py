@@ -98,6 +98,7 @@ def test_people_in_general_are_surer_than_nothing_and_less_sure_than_somebody():
         ("user,z0,z1,z2\n0,1,x,0\n", [], "column z1 is not a number in row 0"),
         ("user,z0,z1,z2,p\n0,1,0,0,1\n", [], "there is a column p already; rename it"),
         ("user,y\n0,1\n", [], "the table lacks the features"),
+        (f"user,z0,z1,z2\n{'x' * 100_000},1,0,0\n", [], f"bad.csv: user '{'x' * 59} in row 0"),
         ("user,z0,z1,z2\n0,1,0,0\n", ["--out", "p.txt"], "give a name that ends in .parquet, .csv or .jsonl"),
         ("user,z0,z1,z2\n0,1,0,0\n", ["--out", "bad.csv"], "this is what is read"),
     ],
@@ -108,4 +109,12 @@ def test_bad_pairs_are_one_line_and_nothing_is_written(folder, rows, args, messa
     done = say(folder, "--pairs", "bad.csv", *(args or ["--out", "no.csv"]))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert message in done.stderr
+    assert len(done.stderr) < 400
     assert sorted(folder.iterdir()) == before
+
+
+def test_lists_do_not_go_into_csv_and_the_message_names_the_file(folder):
+    (folder / "lists.jsonl").write_text('{"user": 1, "z": [1, 0, 0]}\n')
+    done = say(folder, "--pairs", "lists.jsonl", "--out", "no.csv")
+    assert done.stderr.startswith("prefkin: --out no.csv: column z holds lists")
+    assert not (folder / "no.csv").exists()

@@ -104,4 +104,7 @@ def test_a_plan_is_a_file_in_the_order_in_which_to_ask(folder):
     for wrong in (("--away", "nobody"), ("--cost", "3=much")):
         done = prefkin_says(*words[:-1], "other.csv", *wrong, cwd=folder)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    np.savez(folder / "narrow.npz", features=features[:, :, :2])
+    done = prefkin_says(*words[:3], "narrow.npz", *words[4:-1], "other.csv", cwd=folder)
+    assert done.stderr.startswith("prefkin: narrow.npz has 2 features, but the model was fitted with 3")
     assert not (folder / "other.csv").exists()

@@ -166,6 +166,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path, change, error, words):
         prefkin.open_comparisons(folder)
     assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value)
+    assert list(tmp_path.iterdir()) == [folder]  # no home for shards that will never be
 
 
 def test_rows_may_be_dropped(tmp_path):

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -277,35 +277,48 @@ class Plan(NamedTuple):
 
 def bucket(sources: Sources, home: Path, rows_a_shard: int | None, memory: int) -> None:
     """Write the shards of these files to `home`; what a former run finished is taken as it is."""
+    new = not home.parent.exists()
     home.mkdir(parents=True, exist_ok=True)
     with held_alone(home):
         if (home / MANIFEST).exists():
             return
-        rows = int(sources.counts.sum())
-        sources.refuse_what_is_missing()
-        plan = _plan(rows, sources.dim, rows_a_shard, memory, home / "plan.json")
-        sorted_rows = home / "sorted"
-        sorted_rows.mkdir(exist_ok=True)
-        for done, start in enumerate(range(0, rows, plan.stretch)):
-            tell("rows brought together", done * plan.stretch, 2 * rows)
-            _sort(sources, plan, start, sorted_rows / f"{start}.parquet")
-        about = [_collect(sources, plan, shard, home, rows) for shard in range(plan.shards)]
-        users, counts = (list(each) for each in zip(*about, strict=True))
-        told = {
-            "format": FORMAT,
-            "fingerprint": sources.fingerprint,
-            "source": str(sources.folder.resolve()),
-            "columns": dict(sources.columns),
-            "drop": list(sources.drop),
-            "features": sources.dim,
-            "feature_names": sources.feature_names,
-            "weighted": "weight" in (kinds := sources.scan().collect_schema()),
-            "integers": kinds["user"].is_integer(),
-            "users": users,
-            "rows": counts,
-        }
-        write_atomically(home / MANIFEST, json.dumps(told).encode())
-        shutil.rmtree(sorted_rows, ignore_errors=True)
+        try:
+            _written(sources, home, rows_a_shard, memory)
+        except PrefkinError:  # once the files are mended, they have another home
+            shutil.rmtree(home, ignore_errors=True)
+            if new:
+                with suppress(OSError):  # others have come
+                    home.parent.rmdir()
+            raise
+
+
+def _written(sources: Sources, home: Path, rows_a_shard: int | None, memory: int) -> None:
+    """Both steps, and last what says that they are done."""
+    rows = int(sources.counts.sum())
+    sources.refuse_what_is_missing()
+    plan = _plan(rows, sources.dim, rows_a_shard, memory, home / "plan.json")
+    sorted_rows = home / "sorted"
+    sorted_rows.mkdir(exist_ok=True)
+    for done, start in enumerate(range(0, rows, plan.stretch)):
+        tell("rows brought together", done * plan.stretch, 2 * rows)
+        _sort(sources, plan, start, sorted_rows / f"{start}.parquet")
+    about = [_collect(sources, plan, shard, home, rows) for shard in range(plan.shards)]
+    users, counts = (list(each) for each in zip(*about, strict=True))
+    told = {
+        "format": FORMAT,
+        "fingerprint": sources.fingerprint,
+        "source": str(sources.folder.resolve()),
+        "columns": dict(sources.columns),
+        "drop": list(sources.drop),
+        "features": sources.dim,
+        "feature_names": sources.feature_names,
+        "weighted": "weight" in (kinds := sources.scan().collect_schema()),
+        "integers": kinds["user"].is_integer(),
+        "users": users,
+        "rows": counts,
+    }
+    write_atomically(home / MANIFEST, json.dumps(told).encode())
+    shutil.rmtree(sorted_rows, ignore_errors=True)
 
 
 def _plan(rows: int, dim: int, rows_a_shard: int | None, memory: int, file: Path) -> Plan:

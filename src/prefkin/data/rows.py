@@ -113,10 +113,10 @@ class UserRows:
         try:
             return self._position[label]
         except (KeyError, TypeError):
-            known = ", ".join(repr(name) for name in self.labels[:5].tolist())
+            known = ", ".join(f"{name!r:.60}" for name in self.labels[:5].tolist())
             more = ", ..." if len(self) > 5 else ""
             raise UnknownUser(
-                f"user {label!r} is not among the {len(self)} fitted users ({known}{more}); "
+                f"user {label!r:.60} is not among the {len(self)} fitted users ({known}{more}); "
                 "fit again with this user's rows, or use fold_in(Z, y)"
             ) from None
 

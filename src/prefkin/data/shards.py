@@ -279,7 +279,7 @@ class ShardedComparisons:
 
     def _unknown(self, label: Hashable) -> UnknownUser:
         return UnknownUser(
-            f"user {label!r} is not among the {self.n_users} fitted users; "
+            f"user {label!r:.60} is not among the {self.n_users} fitted users; "
             "fit again with this user's rows, or use fold_in(Z, y)"
         )
 

@@ -79,7 +79,7 @@ def _session(model: Any, user: str, shown: Shown, state: Path) -> ActiveSession:
         return model.session(label, shown.candidates)
     if not isinstance(model, PrefKin):
         raise InvalidParameter(
-            f"--user {user!r} is not among the {len(model.users_)} fitted users, and {type(model).__name__} knows "
+            f"--user {user!r:.60} is not among the {len(model.users_)} fitted users, and {type(model).__name__} knows "
             "nothing about newcomers; fit PrefKin"
         )
     out.print(f"{user} is not among the {len(model.users_)} fitted users, and is asked as a newcomer")

@@ -114,8 +114,8 @@ def find_user(labels: list[Any], wanted: str) -> Any:
         return found[0]
     if found:
         raise UnknownUser(f"{len(found)} users read as {wanted!r} ({', '.join(map(repr, found))}); use the library")
-    known = ", ".join(str(label) for label in labels[:8]) + (", ..." if len(labels) > 8 else "")
-    raise UnknownUser(f"--user {wanted!r} is not among the {len(labels)} fitted users: {known}")
+    known = ", ".join(f"{label!s:.60}" for label in labels[:8]) + (", ..." if len(labels) > 8 else "")
+    raise UnknownUser(f"--user {wanted!r:.60} is not among the {len(labels)} fitted users: {known}")
 
 
 def known_as(labels: list[Any], wanted: list[Any]) -> list[Any]:

@@ -63,7 +63,11 @@ def predict(
     every = {name: _values(values) for name, values in own.items()}
     written = {name: values for name, values in every.items() if len(values) == len(chance)}  # NPZ may hold others
     written[PROBABILITY] = chance.tolist()
-    write_file(out_file, as_file(written, file_format(out_file)))
+    try:
+        content = as_file(written, file_format(out_file))
+    except InvalidTable as error:
+        raise InvalidTable(f"--out {out_file}: {error}") from None
+    write_file(out_file, content)
     out.print(f"{counted(len(chance), 'pair')}: {PROBABILITY} from {chance.min():.2f} to {chance.max():.2f}")
     out.print(f"written to {out_file}")
 
@@ -78,7 +82,7 @@ def _chance(model: Any, asked: Unanswered, file: Path, newcomers: bool) -> Float
         row = int(np.argmax(unknown))
         who = labels.tolist()[codes[row]]
         raise UnknownUser(
-            f"{file}: user {who!r} in row {row} (counted from 0) is not among the {len(fitted)} fitted "
+            f"{file}: user {who!r:.60} in row {row} (counted from 0) is not among the {len(fitted)} fitted "
             "users; leave such rows out, or predict them as people in general with --newcomers"
         )
     first, chance = int(model.classes_[1] == model.positive_), np.empty(len(codes))
