@@ -168,6 +168,14 @@ def test_headers_that_no_fit_gives_are_refused_whatever_the_checksum_says(change
     assert refused
 
 
+def test_a_gain_of_another_length_is_refused(saved, tmp_path):
+    """summary() took it apart."""
+    (tmp_path / "kin").write_bytes(saved["PrefKin"])
+    rewritten(tmp_path / "kin", lambda header: {"about": header["about"] | {"over_pooled": [0.1]}})
+    with pytest.raises(ModelFileError, match="kin: its contents do not fit together"):
+        prefkin.load(tmp_path / "kin")
+
+
 def test_a_model_that_may_not_be_read_is_not_called_damaged(model, tmp_path, monkeypatch):
     model.save(tmp_path / "kin")
 

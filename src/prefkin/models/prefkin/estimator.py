@@ -734,7 +734,9 @@ class PrefKin(PreferenceModel):
         model.refit_gain_ = -np.inf if gain is None else float(gain)
         spread = prior.alone + float((mixture.prior.m0**2).mean())  # about that; not said in older files
         model._own_variance = float(about.get("own_variance", spread))
-        model._over_pooled = tuple(about["over_pooled"]) if about.get("over_pooled") else None
+        if about.get("over_pooled") is not None:
+            gain, error = map(float, about["over_pooled"])
+            model._over_pooled = gain, error
         model.n_features_in_ = users.dim
         model._restore_features(about)
         return model
