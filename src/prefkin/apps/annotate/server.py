@@ -52,7 +52,7 @@ def make_links(store: Store, url: str, names: list[str], anybody: bool, kept: Pa
 
     def link(role: Role, given: str | None, person: int | None = None) -> str:
         token = (given or "").rpartition("/")[2]
-        if (hashed(token), role, person) not in allowed:
+        if allowed.get(hashed(token)) != (role, person):
             token = new_token()
             new.append((token, role, person))
         return f"{url}/{PATHS[role]}/{token}"

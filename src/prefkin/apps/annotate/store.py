@@ -246,10 +246,10 @@ class Store:
         """More tokens, each for a role, and those of people for one of them."""
         self._written(lambda connection: _allow(connection, tokens))
 
-    def allowed(self) -> set[tuple[str, Role, int | None]]:
-        """The hashes of all tokens, each with its role and person."""
+    def allowed(self) -> dict[str, tuple[Role, int | None]]:
+        """The roles and people of all tokens, by their hashes."""
         with self._read() as connection:
-            return {(row.hash, row.role, row.person) for row in connection.execute(sa.select(tokens_table))}
+            return {row.hash: (row.role, row.person) for row in connection.execute(sa.select(tokens_table))}
 
     def who(self, token: str) -> tuple[Role, int | None] | None:
         """The role and the person behind a token, or None."""
