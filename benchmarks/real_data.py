@@ -25,8 +25,12 @@ PrefKin gets what a user would have: both sides, and contexts where rows share t
 Z, y and users. Rivals (rivals.py) are tuned by folds that hold out what the test holds out.
 
 Log-loss and accuracy: means over held-out answers. Slope: of answers on predicted log odds; 1 is honest, below 1 too
-sure. Difference: to PrefKin, on the same answers (above 0: PrefKin is better), with a standard error clustered by
-person. Seconds: CPU, one split.
+sure; its standard error leaves out one split at a time, since what is new is new to everybody at once. Difference: to
+PrefKin, on the same answers (above 0: PrefKin is better), with a standard error clustered by person. Seconds: CPU, one
+split.
+
+The methods "units" and "mixed", which must be asked for, are PrefKin on features multiplied by numbers from 1e-3 to
+1e3, and by a matrix of condition 100.
 """
 
 import argparse
@@ -51,6 +55,7 @@ from prefkin.reproduce.worlds.tldr import read_tldr
 from prefkin.reproduce.worlds.ukp import read_ukp
 
 FOLDS = 3
+CHANGES = ("units", "mixed")
 PANELS = ("camera", "electricity", "train")
 COMPONENTS = tuple(f"ukp-pc{k}" for k in (16, 64, 250, 260, 384))
 TEXTS = (
@@ -209,6 +214,20 @@ def draw(folder, name, seed) -> Split:
     return (panel if name in PANELS else of_texts if name in TEXTS else of_jokes)(folder, name, seed)
 
 
+def changed(split: Split, how: str, seed: int) -> Split:
+    """The same answers about features in other units, or mixed."""
+    d, rng = split.train.dim, np.random.default_rng([seed, 7])
+    M = np.diag(rng.permutation(np.geomspace(1e-3, 1e3, d)))
+    if how == "mixed":
+        left, right = (np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(2))
+        M = left * np.geomspace(1.0, 100.0, d) @ right
+
+    def of(data):
+        return replace(data, **{each: getattr(data, each) @ M for each in ("Z", "first", "second")})
+
+    return replace(split, train=of(split.train), test=of(split.test))
+
+
 # -- methods -----------------------------------------------------------------------------------------------------------
 
 
@@ -268,7 +287,8 @@ class Result:
 def run(name, seed, method, split: Split, bare: bool) -> Result:
     """Fit, predict, and time both."""
     before = time.process_time()
-    p, note = prefkin(split, bare) if method == "PrefKin" else rival(method, split)
+    split = changed(split, method, seed) if method in CHANGES else split
+    p, note = prefkin(split, bare) if method in ("PrefKin", *CHANGES) else rival(method, split)
     seconds = time.process_time() - before
     test = split.test
     odds = logit(np.clip(p, 1e-12, 1 - 1e-12))
@@ -293,19 +313,28 @@ def joined(results: list[Result]) -> Result:
     return replace(results[0], **parts, seconds=float(np.mean([r.seconds for r in results])), note="")
 
 
+def slope_error(results: list[Result]) -> float:
+    """Standard error of the slope over all splits, by leaving out one at a time."""
+    n = len(results)
+    if n == 1:
+        return np.nan
+    without = [joined(results[:k] + results[k + 1 :]).row()["slope"] for k in range(n)]
+    return float(np.sqrt((n - 1) * np.var(without)))
+
+
 def table(name, found: dict[str, list[Result]]) -> str:
     """A set's methods over all splits."""
     first = next(iter(found))
     lines = [f"{name} ({len(found[first])} splits)"]
-    lines.append(f"  {'method':10}{'log-loss':>10}{'accuracy':>10}{'slope':>8}{'CPU s':>8}   to {first}")
+    lines.append(f"  {'method':10}{'log-loss':>10}{'accuracy':>10}{'slope':>14}{'CPU s':>10}   to {first}")
     losses = {}
     for method, results in found.items():
         whole = joined(results).row()
         losses[method] = whole["log_loss"]
         gap = "" if method == first else "{:+.4f} ({:.4f})".format(*difference(results, found[first]))
         lines.append(
-            f"  {method:10}{whole['log_loss']:10.4f}{whole['accuracy']:10.4f}{whole['slope']:8.3f}"
-            f"{whole['seconds']:8.1f}   {gap}"
+            f"  {method:10}{whole['log_loss']:10.4f}{whole['accuracy']:10.4f}{whole['slope']:8.3f} "
+            f"({slope_error(results):.2f}){whole['seconds']:9.1f}   {gap}"
         )
     if first == "PrefKin" and len(losses) > 1:
         rivals = {method: loss for method, loss in losses.items() if method != first}
@@ -351,7 +380,12 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=list(SETS), metavar="SET", help=", ".join(SETS))
     parser.add_argument("--splits", nargs=2, type=int, default=(10, 5), metavar=("FIRST", "COUNT"))
     parser.add_argument(
-        "--methods", nargs="+", default=methods, choices=methods, metavar="NAME", help=", ".join(methods)
+        "--methods",
+        nargs="+",
+        default=methods,
+        choices=[*methods, *CHANGES],
+        metavar="NAME",
+        help=", ".join((*methods, *CHANGES)),
     )
     parser.add_argument("--bare", action="store_true", help="PrefKin is given Z, y and users, nothing else")
     parser.add_argument("--topics", action="store_true", help="of texts: topics, and parts that differences tell")
