@@ -53,9 +53,9 @@ def kinds(rng):
 def test_folds_do_not_depend_on_how_the_table_is_written(seed, predict_for):
     rng = np.random.default_rng(seed)
     for data in kinds(rng):
-        found = folds_by_row(data, predict_for=predict_for)
+        found = folds_by_row(data, predict_for=predict_for, deals=2)
         order, names, flip = rng.permutation(len(data)), rng.permutation(5), rng.random(len(data)) < 0.5
-        assert as_set(found, order) == as_set(folds_by_row(data.take(order), predict_for=predict_for))
+        assert as_set(found, order) == as_set(folds_by_row(data.take(order), predict_for=predict_for, deals=2))
         about = {
             "contexts": data.contexts,
             "items": None if data.items is None else np.where(flip[:, None], data.items[:, ::-1], data.items),
@@ -68,17 +68,27 @@ def test_folds_do_not_depend_on_how_the_table_is_written(seed, predict_for):
         else:
             Z = np.where(flip[:, None], -data.Z, data.Z)
             other = Comparisons.from_arrays(Z, np.where(flip, 1 - data.y, data.y), renamed, **about)
-        assert as_set(found) == as_set(folds_by_row(other, predict_for=predict_for))
+        assert as_set(found) == as_set(folds_by_row(other, predict_for=predict_for, deals=2))
 
 
 @given(seed=st.integers(0, 10**6), n_items=st.integers(8, 60), n_users=st.integers(1, 8), folds=st.integers(2, 4))
 def test_rows_that_are_judged_share_no_item_with_rows_that_are_learnt_from(seed, n_items, n_users, folds):
     rng = np.random.default_rng(seed)
     X, first, second, y, users = item_pairs(rng, n_items, n_users=n_users)
-    found = folds_by_row(Comparisons.from_sides(X[first], X[second], y, users), folds=folds)
+    data = Comparisons.from_sides(X[first], X[second], y, users)
+    once, found = (folds_by_row(data, folds=folds, deals=deals) for deals in (1, 3))
+    assert as_set(once) <= as_set(found)
     assert everyone_shares_nothing(found, np.column_stack([first, second]))
-    assert sum(test.sum() for _, test in found) >= 0.2 * len(y)
+    assert sum(test.sum() for _, test in once) >= 0.2 * len(y)
     assert all(train.any() and not (train & test).any() for train, test in found)
+
+
+def test_items_dealt_again_let_other_rows_judge(rng):
+    X, first, second, y, users = item_pairs(rng, n_items=70, n=1000)
+    data = Comparisons.from_sides(X[first], X[second], y, users)
+    judged = [np.any([test for _, test in folds_by_row(data, folds=5, deals=deals)], axis=0).mean() for deals in (1, 3)]
+    assert judged[0] < 0.3
+    assert judged[1] > 0.5
 
 
 def test_what_hangs_together_is_held_out_as_a_whole_where_it_is_small(rng):

@@ -38,7 +38,7 @@ def probe_users(users: UserRows, most: int = PROBE_USERS) -> list[int]:
 
 
 def held_out_folds(
-    users: UserRows, folds: int = FOLDS, predict_for: str = "auto", order: FloatArray | None = None
+    users: UserRows, folds: int = FOLDS, predict_for: str = "auto", order: FloatArray | None = None, deals: int = 1
 ) -> list[tuple[BoolArray, BoolArray]]:
     """Rows to learn from and rows to be judged by, in turn: folds that match what will be asked.
 
@@ -47,8 +47,9 @@ def held_out_folds(
     * contexts, where they are known, are held out whole;
     * "new items" (and "auto", where items are known): rows that share an item, directly or through others, are held out
       together. Where that would be too many at once, items are dealt to folds: judged are the rows with both items in
-      the fold, learnt from those with neither, and rows between them do neither. An item in more than half of the rows
-      (such as "none of these") will be there again, and counts as known;
+      the fold, learnt from those with neither, and rows between them do neither: so they are dealt `deals` times, each
+      time otherwise. An item in more than half of the rows (such as "none of these") will be there again, and counts as
+      known;
     * where only differences are known, rows whose differences add up (`triangles`) are about the same items, and held
       out together, unless that would be too many; else a pair that several people were asked about is held out for all
       of them: always for "new items", with "auto" where such rows are a tenth;
@@ -74,7 +75,7 @@ def held_out_folds(
         ways.append(_whole(users, users.contexts, order, folds))
     if not ways and predict_for != "known items":
         if users.items is not None:
-            ways.append(_sharing_no_item(users, users.items, pair, order, folds))
+            ways.append(_sharing_no_item(users, users.items, pair, order, folds, deals))
         elif users.topics is not None and _can_be_held_out(users, users.topics):
             ways.append(_whole(users, users.topics, order, folds))
         shared = _shared(pair, users.owner)[pair] & (key > 0)
@@ -94,7 +95,7 @@ def _whole(users: UserRows, unit: IntArray, key: FloatArray, folds: int) -> list
 
 
 def _sharing_no_item(
-    users: UserRows, items: IntArray, pair: IntArray, key: FloatArray, folds: int
+    users: UserRows, items: IntArray, pair: IntArray, key: FloatArray, folds: int, deals: int
 ) -> list[tuple[BoolArray, BoolArray]]:
     """Folds whose rows share no item with those that are learnt from; none where items are too few for that."""
     n, known = len(items), np.unique(items, return_inverse=True)
@@ -113,13 +114,23 @@ def _sharing_no_item(
         return _whole(users, unit, key, folds)
     both, owners = np.unique(ends.ravel(), return_inverse=True)[1], np.repeat(users.owner, 2)
     for some in range(folds, 1, -1):
-        fold_of = _dealt(both, owners, np.arange(both.max() + 1), some)[both].reshape(n, 2)
-        found = [((fold_of != fold).all(axis=1), (fold_of == fold).all(axis=1)) for fold in range(some)]
-        found = [(train, test) for train, test in found if test.any()]
-        judged = sum(int(test.sum()) for _, test in found)
-        if judged >= ENOUGH * n and all(train.any() for train, _ in found):
-            return found
+        dealt = _dealt(both, owners, np.arange(both.max() + 1), some)
+        found = [_between(dealt[both].reshape(n, 2), some)]
+        judged = sum(int(test.sum()) for _, test in found[0])
+        if judged >= ENOUGH * n and all(train.any() for train, _ in found[0]):
+            place = np.empty_like(dealt)  # among the items of a fold, those in most rows first
+            for fold in range(some):
+                mine = np.flatnonzero(dealt == fold)
+                place[mine[np.argsort(-np.bincount(both)[mine], kind="stable")]] = np.arange(len(mine))
+            found += [_between(((dealt + turn * place) % some)[both].reshape(n, 2), some) for turn in range(1, deals)]
+            return [split for deal in found for split in deal if split[0].any()]
     return []
+
+
+def _between(fold_of: IntArray, folds: int) -> list[tuple[BoolArray, BoolArray]]:
+    """Rows with neither end in a fold, and rows with both, for each fold with any."""
+    found = [((fold_of != fold).all(axis=1), (fold_of == fold).all(axis=1)) for fold in range(folds)]
+    return [(train, test) for train, test in found if test.any()]
 
 
 def _dealt(unit: IntArray, owner: IntArray, first: FloatArray | IntArray, folds: int) -> IntArray:

@@ -11,7 +11,7 @@ from prefkin import Comparisons, PrefKin
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin import lesson
-from prefkin.models.prefkin.calibrate import _missed, judge
+from prefkin.models.prefkin.calibrate import _missed, _Split, judge
 from prefkin.models.prefkin.metric import KINDS, Metric, Unit, free_numbers, learn_metric
 from prefkin.models.prefkin.settings import CALIBRATION
 
@@ -38,7 +38,8 @@ def learnt_covariance(data, kind, rounds=80):
 @pytest.mark.parametrize("kind", ["full", "whitened"])
 def test_a_covariance_of_people_is_found(rng, kind):
     Z, y, users, _ = people(rng, CORRELATED, n_users=600, n=30)
-    found, _ = learnt_covariance(Comparisons.from_arrays(Z, y, users), kind)
+    data = Comparisons.from_arrays(Z, y, users)
+    found, _ = learnt_covariance(data, kind)
     spread = np.sqrt(np.diag(found))
     assert spread == pytest.approx(np.sqrt(np.diag(CORRELATED)), rel=0.25)
     assert found[0, 1] / (spread[0] * spread[1]) == pytest.approx(0.75, abs=0.15)
@@ -158,7 +159,7 @@ def test_a_newcomer_has_probabilities_drawn_to_one_half_by_doubt(rng):
 
 def test_doubt_counts_as_if_rows_between_folds_of_items_had_been_learnt_from():
     fold = np.arange(12) % 4
-    assert _missed([(fold != k, fold == k) for k in range(4)]) == pytest.approx(1.0)
+    assert _missed([_Split(fold != k, fold == k, np.ones(3)) for k in range(4)]) == pytest.approx(1.0)
     one, other = np.indices((8, 8)).reshape(2, -1) % 4  # all pairs of eight items, two in each of four folds
-    dealt = [((one != k) & (other != k), (one == k) & (other == k)) for k in range(4)]
+    dealt = [_Split((one != k) & (other != k), (one == k) & (other == k), np.ones(4)) for k in range(4)]
     assert _missed(dealt) == pytest.approx(0.75)

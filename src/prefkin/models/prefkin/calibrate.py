@@ -192,8 +192,8 @@ def judge(rows: UserRows, fits: dict[str, Fit], predict_for: str = "auto") -> Ve
     """
     if len(rows) == 1 or rows.dim == 1:
         return Verdict()
-    simple, splits = Option(), held_out_folds(rows, CALIBRATION.folds, predict_for, _order(rows))
-    if not all(train.any() and test.any() for train, test in splits):
+    simple, splits = Option(), _splits(rows, predict_for)
+    if not all(split.known.any() and split.unseen.any() for split in splits):
         return Verdict()
     loss: dict[Option, FloatArray] = {}
     for kind, fit in fits.items():
@@ -220,10 +220,10 @@ def loss_of_groups(rows: UserRows, metric: Metric, groups: Mixture, predict_for:
     not chosen.
     """
     total = np.zeros((1, 1))
-    for known, unseen in held_out_folds(rows, CALIBRATION.folds, predict_for, _order(rows)):
-        train, test = split_rows(rows, known, unseen)
-        data, sites = metric.signed(train), groups.sites.of(known)
-        case = _Case(data, metric.signed(test), sites, np.diff(train.starts) > 0)
+    for split in _splits(rows, predict_for):
+        train, test = split_rows(rows, split.known, split.unseen)
+        data, sites = metric.signed(train), groups.sites.of(split.known)
+        case = _Case(data, metric.signed(test), split.weights, sites, np.diff(train.starts) > 0)
         mixture = solved(expand(data, sites), sites, groups.share, groups.prior)
         total = total + _loss(case, moderated(*mixture.margins(case.unseen)))
     return _total(total)
@@ -257,8 +257,20 @@ def best_temperature(loss: FloatArray) -> float:
     return float(TEMPERATURES[np.argmin((loss + TEMPERED).round(9))])
 
 
-def _order(rows: UserRows) -> FloatArray | None:
-    return leverage(rows) if rows.dim <= METRIC.full_up_to else None
+class _Split(NamedTuple):
+    """Rows to learn from, and rows to be judged by."""
+
+    known: BoolArray
+    unseen: BoolArray
+    weights: FloatArray  # of the latter: a row that is judged by several times counts once
+
+
+def _splits(rows: UserRows, predict_for: str) -> list[_Split]:
+    """Folds that match what will be asked."""
+    order = leverage(rows) if rows.dim <= METRIC.full_up_to else None
+    folds = held_out_folds(rows, CALIBRATION.folds, predict_for, order, CALIBRATION.deals)
+    weights = rows.rows.weights / np.maximum(np.sum([unseen for _, unseen in folds], axis=0), 1)
+    return [_Split(known, unseen, weights[unseen]) for known, unseen in folds]
 
 
 def _where_most_varies(rows: UserRows, metric: Metric) -> Metric | None:
@@ -288,12 +300,10 @@ def _at_best(loss: FloatArray) -> FloatArray:
     return found
 
 
-def _gained(each: FloatArray, rows: UserRows, splits: Sequence[tuple[BoolArray, BoolArray]]) -> tuple[float, float]:
+def _gained(each: FloatArray, rows: UserRows, splits: Sequence[_Split]) -> tuple[float, float]:
     """What users gained in all, as a mean over the answers that were held out of them, and its standard error."""
-    heard = [np.bincount(rows.owner[known], minlength=len(rows)) > 0 for known, _ in splits]
-    asked = sum(
-        float(rows.rows.weights[unseen] @ of[rows.owner[unseen]]) for of, (_, unseen) in zip(heard, splits, strict=True)
-    )
+    heard = [np.bincount(rows.owner[split.known], minlength=len(rows)) > 0 for split in splits]
+    asked = sum(float(split.weights @ of[rows.owner[split.unseen]]) for of, split in zip(heard, splits, strict=True))
     asked = float(above_zero(asked))
     return float(each.sum()) / asked, float(np.std(each) * np.sqrt(len(each))) / asked
 
@@ -308,6 +318,7 @@ class _Case(NamedTuple):
 
     known: Signed
     unseen: Signed
+    weights: FloatArray  # of the latter's rows
     sites: Sites
     heard: BoolArray  # users of whom there is something to learn from
 
@@ -315,18 +326,18 @@ class _Case(NamedTuple):
 class _Court:
     """The options of one kind of metric, before the same held-out answers."""
 
-    def __init__(self, rows: UserRows, kind: str, fit: Fit, splits: Sequence[tuple[BoolArray, BoolArray]]) -> None:
+    def __init__(self, rows: UserRows, kind: str, fit: Fit, splits: Sequence[_Split]) -> None:
         self.kind, self.prior = kind, fit.degrees.prior
-        self.cases = [self._case(rows, fit, *split) for split in splits]
+        self.cases = [self._case(rows, fit, split) for split in splits]
         self.missed = _missed(splits)
 
-    def _case(self, rows: UserRows, fit: Fit, known: BoolArray, unseen: BoolArray) -> _Case:
-        train, test = split_rows(rows, known, unseen)
-        metric, sites = fit.metric, fit.degrees.sites.of(known)
+    def _case(self, rows: UserRows, fit: Fit, split: _Split) -> _Case:
+        train, test = split_rows(rows, split.known, split.unseen)
+        metric, sites = fit.metric, fit.degrees.sites.of(split.known)
         if self.kind != "isotropic":  # what was learnt from all rows knows the answers that are held out
             start = Learnt(metric, self.prior, sites)
             metric, _, sites = learn_metric(train, self.kind, Unit.of(rows, self.kind), start, METRIC.again)
-        return _Case(metric.signed(train), metric.signed(test), sites, np.diff(train.starts) > 0)
+        return _Case(metric.signed(train), metric.signed(test), split.weights, sites, np.diff(train.starts) > 0)
 
     def losses(self) -> dict[Option, FloatArray]:
         """(U, T) of each option; sites are matched to the best so far, until that stays the best of its neighbours."""
@@ -374,14 +385,15 @@ class _Court:
         return case._replace(sites=sites)
 
 
-def _missed(splits: Sequence[tuple[BoolArray, BoolArray]]) -> float:
+def _missed(splits: Sequence[_Split]) -> float:
     """Rows learnt from, over those that folds of rows would learn from.
 
     Where items are dealt to folds, rows between folds are neither learnt from nor judged by. With them doubt would be
     smaller, and errors hardly would: what is not known about new items follows from how many items were seen. So doubt
     counts as if they had been learnt from, else the temperature would be right for less sure predictions than are made.
     """
-    return float(np.mean([known.mean() for known, _ in splits])) / (1.0 - 1.0 / max(len(splits), 2))
+    known, unseen = (np.mean([split[side].mean() for split in splits]) for side in (0, 1))
+    return float(known / (known + 0.5 * (1.0 - known - unseen)))  # of a row between folds one end is in each
 
 
 def _centre(terms: Terms, top: float) -> tuple[FloatArray, FloatArray]:
@@ -394,5 +406,5 @@ def _centre(terms: Terms, top: float) -> tuple[FloatArray, FloatArray]:
 def _loss(case: _Case, margin: FloatArray) -> FloatArray:
     """Of each user, at each temperature, (U, T)."""
     margin = margin if case.unseen.offset is None else margin + case.unseen.offset
-    each = case.unseen.weights[:, None] * np.logaddexp(0.0, -np.outer(margin, TEMPERATURES))
+    each = case.weights[:, None] * np.logaddexp(0.0, -np.outer(margin, TEMPERATURES))
     return per_user_sum(each, case.unseen.starts) * case.heard[:, None]

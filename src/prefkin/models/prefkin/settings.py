@@ -50,6 +50,7 @@ class Calibration:
     """What held-out answers choose from."""
 
     folds: int = 5
+    deals: int = 3  # of items to folds, where they recur: in each, a fifth of the rows are judged by
     answers: int = 20_000  # by which options are judged: more people tell no more about a handful of numbers
     reach: int = 2  # half decades to either side of the best variances so far that are tried
     moves: int = 4  # of the best so far
