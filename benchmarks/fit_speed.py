@@ -2,11 +2,12 @@
 
     python benchmarks/fit_speed.py [covariance] [many] [estimates]
 
-covariance: the full covariance of 100,000 people of 10 answers about 10 features, learnt from everybody; then
-`PrefKin(metric="full").fit` of them, which learns it from as many as its budget allows. many: `PrefKin().fit` of 20,000
-people of 20 answers about 8 features. estimates: `PrefKin().fit` of 1,000 people of 200 answers about 32 features, and
-scikit-learn's own logistic regression of each of them. People differ by degrees, with correlated tastes. CPU seconds,
-one thread (set OMP_NUM_THREADS=1); a first small fit compiles.
+covariance: the full covariance of 100,000 people of 10 answers about 10 features, learnt from 2,000 of them and then,
+as in a fit, in a few rounds from everybody; then `PrefKin(metric="full").fit`, which learns it from as many as its
+budget allows, seeks groups and places everybody. many: `PrefKin().fit` of 20,000 people of 20 answers about 8 features.
+estimates: `PrefKin().fit` of 1,000 people of 200 answers about 32 features, and scikit-learn's own logistic regression
+of each of them. People differ by degrees, with correlated tastes. CPU seconds, one thread (set OMP_NUM_THREADS=1); a
+first small fit compiles.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from prefkin import Comparisons, PrefKin
+from prefkin.data.folds import only
+from prefkin.models.prefkin.calibrate import fitted_in
 from prefkin.models.prefkin.metric import Unit, learn_metric
 from prefkin.models.prefkin.settings import METRIC
 
@@ -42,7 +45,12 @@ def covariance():
     """From everybody, and within a fit."""
     data, truth = people(100_000, 10, 10)
     rows = data.by_user()
-    found, took = seconds(lambda: learn_metric(rows, "full", Unit.of(rows, "full"), None, METRIC.rounds))
+
+    def from_everybody():
+        some = fitted_in(only(rows, np.arange(0, len(rows), 50)), "full")
+        return learn_metric(rows, "full", Unit.of(rows, "full"), some.for_others(rows), METRIC.again)
+
+    found, took = seconds(from_everybody)
     learnt = found.prior.within * found.metric.covariance(np.eye(10))
     off = np.linalg.norm(learnt - truth) / np.linalg.norm(truth)
     print(f"covariance from 100,000 people of 10 features: {took:.1f} s, {off:.1%} from the truth", flush=True)

@@ -123,20 +123,19 @@ class Fit(NamedTuple):
     data: Signed
     degrees: Mixture
 
-    def of(self, users: IntArray) -> Fit:
-        """Some of the users, under the same prior."""
-        data, prior = self.data.some(users), self.degrees.prior
-        sites = self.degrees.sites.of(self.data.rows_of(users))
-        return Fit(self.metric, data, fit_degrees(data, 2, prior, sites))
-
     @property
     def learnt(self) -> Learnt:
         """What another fit may start from."""
         return Learnt(self.metric, self.degrees.prior, self.degrees.sites)
 
+    def for_others(self, rows: UserRows) -> Learnt:
+        """Likewise, for other rows."""
+        prior, sizes = self.degrees.prior, self.metric.signed(rows).sizes
+        return Learnt(self.metric, prior, Sites.start(rows.rows.weights, (prior.within + prior.top) * sizes))
+
 
 def fitted_in(rows: UserRows, kind: str, start: Learnt | None = None, rounds: int = METRIC.rounds) -> Fit:
-    """Users who differ by degrees in a metric of this kind; `start` is of another kind, for the same rows."""
+    """Users who differ by degrees in a metric of this kind; `start` is of another kind, or was learnt from others."""
     if kind == "isotropic":
         size = above_zero(np.sqrt(np.mean(sizes(rows) ** 2)))
         metric = Metric(np.full(rows.dim, 1.0 / size))
@@ -147,8 +146,9 @@ def fitted_in(rows: UserRows, kind: str, start: Learnt | None = None, rounds: in
     return Fit(metric, data, fit_degrees(data, 4, prior, sites))
 
 
-def with_scales(fit: Fit, within: float, top: float) -> Mixture:
-    """The same people with these variances, between them and of what they share, and sites that agree with that."""
+def with_scales(fit: Fit, times: tuple[float, float]) -> Mixture:
+    """The same people with `times` the variances, between them and of what they share, and sites that agree."""
+    within, top = _scales(fit.degrees.prior, times)
     prior, everybody, mixture = Prior(np.zeros(fit.data.dim), within, top, top), fit.degrees.share, fit.degrees
     for _ in range(CALIBRATION.matching):
         mixture = solved(mixture.users, mixture.sites, everybody, prior)
@@ -168,6 +168,11 @@ class Option(NamedTuple):
     common: int = 0  # of what they share
 
     @property
+    def times(self) -> tuple[float, float]:
+        """What both variances are, over what evidence says."""
+        return 0.0 if self.apart == NONE else 10.0 ** (self.apart / 2.0), 10.0 ** (self.common / 2.0)
+
+    @property
     def distance(self) -> float:
         """From what evidence says, in units of held-out log-likelihood: answers that tell nothing move nothing."""
         return CALIBRATION.farther * (max(self.apart, -CALIBRATION.moves) ** 2 + self.common**2)
@@ -177,7 +182,7 @@ class Verdict(NamedTuple):
     """What held-out answers speak for."""
 
     kind: str = "isotropic"
-    scales: tuple[float, float] | None = None  # variance between people and of what they share; None: by evidence
+    times: tuple[float, float] | None = None  # variance between people, and of what they share, over what evidence says
     temperature: float = 1.0  # on the moderated margins
     loss: float | None = None  # of held-out answers, where they were asked
     over_pooled: tuple[float, float] | None = None  # log-loss gained on everybody pooled, a held-out answer; its error
@@ -206,10 +211,10 @@ def judge(rows: UserRows, fits: dict[str, Fit], predict_for: str = "auto") -> Ve
     gain = _at_best(loss[simple]) - _at_best(loss[option])
     doubt = CALIBRATION.clearly + 0.5 * float(np.std(gain) * np.sqrt(len(gain)))
     option = option if total[option] + doubt < total[simple] else simple
-    scales = _scales(fits[option.kind].degrees.prior, option) if (option.apart, option.common) != (0, 0) else None
+    times = option.times if (option.apart, option.common) != (0, 0) else None
     pooled = min((each for each in loss if each.apart == NONE), key=lambda each: total[each])
     over_pooled = _gained(_at_best(loss[pooled]) - _at_best(loss[option]), rows, splits)
-    return Verdict(option.kind, scales, best_temperature(loss[option].sum(axis=0)), _total(loss[option]), over_pooled)
+    return Verdict(option.kind, times, best_temperature(loss[option].sum(axis=0)), _total(loss[option]), over_pooled)
 
 
 @in_one_order
@@ -288,9 +293,8 @@ def _where_most_varies(rows: UserRows, metric: Metric) -> Metric | None:
     return metric if affordable(data).probe_users >= len(rows) else None
 
 
-def _scales(prior: Prior, option: Option) -> tuple[float, float]:
+def _scales(prior: Prior, times: tuple[float, float]) -> tuple[float, float]:
     """Both variances."""
-    times = [0.0 if steps == NONE else 10.0 ** (steps / 2.0) for steps in option[1:]]
     return bounded(times[0] * prior.within), bounded(times[1] * prior.top)
 
 
@@ -361,15 +365,15 @@ class _Court:
         options = [[Option(self.kind, a, middle.common + step) for step in reach] for a in apart]
         loss = {option: np.zeros((1, 1)) for row in options for option in row}
         for k, case in enumerate(self.cases):
-            case = self._matched(case, *_scales(self.prior, middle))
+            case = self._matched(case, *_scales(self.prior, middle.times))
             self.cases[k] = case
             users = expand(case.known, case.sites)
             for row in options:
-                within = _scales(self.prior, row[0])[0]
+                within = _scales(self.prior, row[0].times)[0]
                 terms = users.at(within)
                 through, own = kept_rows(case.unseen, terms, within)
                 for option in row:
-                    centre = _centre(terms, _scales(self.prior, option)[1])
+                    centre = _centre(terms, _scales(self.prior, option.times)[1])
                     mean, spread = centred_beliefs(case.unseen, through, own, within, *centre)
                     margin = moderated(mean, self.missed * spread)
                     loss[option] = loss[option] + _loss(case, margin)

@@ -84,8 +84,8 @@ class Teacher:
                 found = Search(fit, fit.degrees, fit.degrees)
         grouped, metric, degrees = found.grouped, found.fit.metric, found.fit.degrees
         chosen, wide, temperature = found.groups if grouped else degrees, None, verdict.temperature
-        if not grouped and verdict.scales is not None:
-            chosen, wide = with_scales(found.fit, *verdict.scales), degrees
+        if not grouped and verdict.times is not None:
+            chosen, wide = with_scales(found.fit, verdict.times), degrees
         evidence = found.groups.evidence if len(rows) > 1 else -np.inf
         return Lesson(
             rows,
@@ -120,19 +120,22 @@ class Teacher:
         return found.beats(rival.degrees.evidence + TRUST.clearly, "whitened")
 
     def _in_a_metric(self, rows: UserRows, plain: Fit) -> tuple[Fit, Verdict]:
-        """Users who differ by degrees, in the metric asked for or the one that held-out answers speak for."""
-        fits = {"isotropic": plain if len(plain.data) == len(rows) else fitted_in(rows, "isotropic")}
+        """Users who differ by degrees, in the metric asked for or the one that held-out answers speak for.
+
+        Each kind is learnt from those who judge; the chosen one then from all of these users, which needs few rounds.
+        """
+        some = self._sample(rows, max(LIMITS.most_users, CALIBRATION.answers * len(rows) // len(rows.rows.y)))
+        few = only(rows, some)
+        fits = {"isotropic": plain if len(plain.data) == len(rows) else fitted_in(few, "isotropic")}
         wanted = KINDS[1:] if self.metric == "auto" else () if self.metric == "isotropic" else (self.metric,)
         for kind in wanted if rows.dim > 1 and (self.metric != "auto" or rows.dim <= METRIC.full_up_to) else ():
             begin = fits["diagonal"].learnt if kind == "full" and "diagonal" in fits else None
-            fits[kind] = fitted_in(rows, kind, begin)
-        if self.metric != "auto":
-            kind = list(fits)[-1]  # with one feature all are the same
-            return fits[kind], Verdict(kind)
-        some = self._sample(rows, max(LIMITS.most_users, CALIBRATION.answers * len(rows) // len(rows.rows.y)))
-        judged = fits if len(some) == len(rows) else {kind: fit.of(some) for kind, fit in fits.items()}
-        verdict = judge(only(rows, some), judged, self.predict_for)
-        return fits[verdict.kind], verdict
+            fits[kind] = fitted_in(few, kind, begin)
+        verdict = judge(few, fits, self.predict_for) if self.metric == "auto" else Verdict(list(fits)[-1])
+        fit = fits[verdict.kind]
+        if len(few) < len(rows):
+            fit = fitted_in(rows, verdict.kind, fit.for_others(rows), METRIC.again)
+        return fit, verdict
 
     def _sample(self, rows: UserRows, most: int) -> IntArray:
         """So many users: everybody, or some spread by what they answered, not by their place."""
