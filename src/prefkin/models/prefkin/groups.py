@@ -102,12 +102,11 @@ def _from_start(
 
 def _merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) -> IntArray:
     """Merge the two sets whose union gains most evidence, again and again; the best partition on the way."""
-    m0, between = prior.m0, prior.between
     n = int(partition.max()) + 1
     if len(users) > LIMITS.most_users:
         return _merge_many(users, prior, partition, partners)
     sums = users.summed(np.eye(n)[partition])
-    score = set_evidence(sums, m0, between)
+    score = set_evidence(sums, prior.m0, prior.between)
     near = _partners(users, sums, prior, partition, partners)
     gain = np.full((n, n), -np.inf)
     one, other = np.nonzero(np.triu(near, 1))
@@ -118,10 +117,10 @@ def _merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) 
         if gain[i, j] == -np.inf:
             break
         total += float(gain[i, j])
+        score[i] += score[j] + gain[i, j]
         sums.A[i] += sums.A[j]
         sums.a[i] += sums.a[j]
         sums.level[i] += sums.level[j]
-        score[i] = set_evidence(sums[i], m0, between)
         alive[j] = False
         partition[partition == j] = i
         gain[j, :] = gain[:, j] = -np.inf
