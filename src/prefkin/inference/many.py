@@ -28,6 +28,8 @@ __all__ = ["estimate_users", "fit_sets"]
 TILE = 256  # rows per tile: its margins stay in the first cache, its features in the second
 ROUGHLY = 3e-5  # of the gradient at 0: so far float32 goes; then Newton steps
 REFINED = 3e-4  # of a gradient is left by such a Newton step, in float32 again
+CONFIRMED = 0.03  # likewise, when it is about to be the last: its length counts, and what it leaves is far less
+NEARLY = 1e-3  # of an estimate's length: a Newton step that long leaves less than is asked for
 REFINEMENTS = 4  # such steps at most
 COMPILING = "prefkin: compiling its inner loops, once after installation (some seconds)"
 LANES = 16  # float32 numbers in a vector of the machine, and in a cache line
@@ -145,7 +147,8 @@ class _Chunk:
             slope, far = self._exact(ridge, centre, theta)
             tilt[:, :d] = slope * root
             self.by_row[2], start[:], step[:] = 0.0, 0.0, 0.0
-            limit = np.where(left <= TOLERANCE, np.inf, REFINED * np.abs(tilt).max(axis=1))
+            part = np.where(left <= NEARLY, CONFIRMED, REFINED)
+            limit = np.where(left <= TOLERANCE, np.inf, part * np.abs(tilt).max(axis=1))
             passes = self._descend(penalty, limit, start, tilt, step, linear=True)
             theta += root * step[:, :d]
             moved, whole = np.linalg.norm(step, axis=1), np.linalg.norm(theta / root, axis=1)
