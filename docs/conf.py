@@ -57,7 +57,7 @@ def commands(_app):
     parts = ["# The command line\n"]
     for name in ("", *COMMANDS):
         call = [sys.executable, "-m", "prefkin", *([name] if name else []), "--help"]
-        said = subprocess.run(call, capture_output=True, text=True, check=True, env={"COLUMNS": "100", "NO_COLOR": "1"})
+        said = subprocess.run(call, capture_output=True, text=True, check=True, env={"COLUMNS": "92", "NO_COLOR": "1"})
         title = f"prefkin {name}".strip()
         text = "\n".join(line.rstrip() for line in said.stdout.strip().splitlines())
         text = text.replace("python -m prefkin", "prefkin")

@@ -114,6 +114,8 @@ def test_a_weight_may_be_a_feature():
     with pytest.warns(FeaturesWarning, match="price,weight;"):
         data = read_comparisons(votes, items=things)
     assert (data.Z.tolist(), data.y.tolist()) == ([[1.0, -2.0]], [1.0])
+    with pytest.warns(FeaturesWarning, match="price,weight;"):
+        assert read_candidates(things).features.tolist() == [[1.0, 0.0], [0.0, 2.0]]
     differences = pl.DataFrame({"user": ["a", "b"], "y": [1, 0], "price": [1.0, 2.0], "weight": [-3.0, 2.0]})
     data = read_comparisons(differences, features=["price", "weight"])
     assert (data.Z.tolist(), data.weights.tolist()) == ([[1.0, -3.0], [2.0, 2.0]], [1.0, 1.0])

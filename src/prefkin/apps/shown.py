@@ -10,7 +10,8 @@ import numpy as np
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import is_missing
 from prefkin.data.formats import label_column, read_columns
-from prefkin.data.tables import read_candidates
+from prefkin.data.ratings import factor_names
+from prefkin.data.tables import EVERY_ITEM, read_candidates
 from prefkin.models.coverage import feature_name
 
 __all__ = ["Shown", "read_shown"]
@@ -29,8 +30,14 @@ class Shown:
     feature_names: tuple[str, ...] | None
 
     def context(self, context: int) -> str:
-        """What is asked about."""
-        return self.prompts[context] or str(self.candidates.contexts[context])
+        """What is asked about; a table of items has no contexts of its own."""
+        name = str(self.candidates.contexts[context])
+        return self.prompts[context] or ("which one?" if len(self.candidates) == 1 and name == EVERY_ITEM else name)
+
+    @property
+    def _learnt(self) -> bool:
+        """Are the features factors of ratings, which mean nothing to a reader?"""
+        return self.feature_names is not None and self.feature_names == factor_names(len(self.feature_names))
 
     def brief(self, row: int) -> str:
         """An action in a table: its name and the beginning of its text."""
@@ -47,7 +54,8 @@ class Shown:
             told = self.texts[row] or ", ".join(
                 f"{feature_name(self.feature_names, j)} {features[j]:.3g}" for j in apart if one[j] != other[j]
             )
-            said.append(f"{self.candidates.actions[row]}: {told}")
+            name = str(self.candidates.actions[row])
+            said.append(name if not self.texts[row] and self._learnt else f"{name}: {told}")
         return said[0], said[1]
 
 

@@ -22,10 +22,19 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray, LabelArray
 from prefkin.data.checks import distinct_labels, feature_matrix, label_array, missing_labels, number_array
 from prefkin.errors import InvalidComparisons
 
-__all__ = ["RatedPairs", "Ratings", "pairs_of_ratings"]
+__all__ = ["RatedPairs", "Ratings", "factor_names", "pairs_of_ratings"]
 
 CLEARLY = 0.5  # of the standard deviation within people: a difference that is hardly an accident of the day
 LITTLE_KNOWN = 5.0  # ratings that an item's mean is shrunk by
+
+
+def factor_names(n: int) -> tuple[str, ...]:
+    """What `n` features are called that were learnt from ratings.
+
+    >>> factor_names(3)
+    ('mean rating', 'factor 1', 'factor 2')
+    """
+    return ("mean rating", *(f"factor {k}" for k in range(1, n)))
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ class Ratings:
             right = right[order] * np.sign(right[order, np.abs(right[order]).argmax(axis=1)])[:, None]
             parts.append(right.T * (size[order] / size.max()) * np.sqrt(shape[1]))
         X = np.column_stack(parts)
-        return X, ("mean rating", *(f"factor {k}" for k in range(1, X.shape[1])))
+        return X, factor_names(X.shape[1])
 
     def features(self, known: Mapping[Hashable, Any]) -> FloatArray:
         """Features of the items, in their order, from those that are known."""

@@ -252,6 +252,8 @@ def read_candidates(
             return Candidates(table.features("features"), table.labels("weight") if table.has("weight") else None)
         only_items = table.has("item") and not (table.has("context") or table.has("action"))
         used = ("item",) if only_items else ("context", "action")
+        if only_items:  # there is one context, which needs no weight: a column of that name is about the items
+            del table.names["weight"]
         for name in used:
             if not table.has(name):
                 raise table.lacks(f"column {name}", name)
@@ -283,7 +285,7 @@ def read_candidates(
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(contexts)))
         weights = None
-        if table.has("weight"):
+        if not only_items and table.has("weight"):
             every = table.numbers("weight")
             weights = every[order[np.append(0, ends[:-1])]]
             if (every != weights[codes]).any():
