@@ -65,7 +65,7 @@ def test_the_commands_shown_run(page, tmp_path):
 
 
 def test_programs_in_the_documents_run():
-    """Python in a document is a doctest, or among those that a test of theirs runs: heads, clusters, a new method."""
+    """Python in a document is a doctest, or has a test of its own: heads, a new method; what needs a cluster has not."""
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
             assert ">>> " in block or page.name in ("export.md", "scale.md", "experiments.md"), f"{page.name}: {block}"

@@ -1,6 +1,8 @@
 """Heads on the encoders they were learnt with: rewards are ours."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -23,6 +25,14 @@ def fitted(language_model, texts, tmp_path_factory):
     done = prefkin_says("fit", "votes.parquet", "--out", "kin", "--no-pictures", cwd=work)
     assert done.returncode == 0, done.stderr
     return work, features
+
+
+def documented(line, **names):
+    """Run the program of docs/export.md with this line in it; the names it leaves behind."""
+    page = (Path(__file__).parents[2] / "docs/export.md").read_text()
+    (program,) = (block for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if line in block)
+    exec(program.replace('"all-MiniLM-L6-v2"', "encoder"), names)
+    return names
 
 
 def exported(work, *options):
@@ -84,19 +94,16 @@ def test_one_head_is_a_reward_model_for_trl(fitted, texts, options, tmp_path):
     assert (trainer.model.score.weight.detach().numpy()[0] != theta.astype(np.float32)).any()
 
 
-def test_a_head_goes_onto_an_encoder_that_was_moved(fitted, texts, language_model, tmp_path):
-    """The two lines of docs/export.md for a head without its encoder beside it."""
-    from safetensors.torch import load_model
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+def test_heads_load_as_documented_beside_their_encoder_or_without(fitted, texts, language_model, monkeypatch):
+    from transformers import AutoTokenizer
 
     work, features = fitted
-    exported(work, "--out", "head", "--user", "ann 1")
-    config = AutoConfig.from_pretrained(work / "head")
-    scorer = AutoModelForSequenceClassification.from_pretrained(language_model, config=config)
-    load_model(scorer, work / "head/head.safetensors", strict=False)
-    theta = prefkin.load(work / "kin").theta_[1]
-    found = rewards(scorer.eval(), AutoTokenizer.from_pretrained(language_model), texts)
-    same(found[:, 0], features @ theta)
+    exported(work, "--out", "heads")
+    monkeypatch.chdir(work)
+    ours = features @ prefkin.load(work / "kin").theta_.T
+    same(documented("AutoTokenizer.from_pretrained", texts=texts)["rewards"].detach().numpy(), ours)
+    scorer = documented("load_model(model", encoder=language_model)["model"]
+    same(rewards(scorer.eval(), AutoTokenizer.from_pretrained(language_model), texts), ours)
 
 
 def test_a_model_in_half_precision_is_scored_in_full(fitted, texts, language_model, tmp_path):
@@ -111,7 +118,7 @@ def test_a_model_in_half_precision_is_scored_in_full(fitted, texts, language_mod
     assert AutoModelForSequenceClassification.from_pretrained(work / "full").dtype == torch.float32
 
 
-def test_a_sentence_encoder_gives_rewards_through_a_dense_module(texts, tokenizer, tmp_path):
+def test_a_sentence_encoder_gives_rewards_through_a_dense_module(texts, tokenizer, tmp_path, monkeypatch):
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
@@ -130,8 +137,6 @@ def test_a_sentence_encoder_gives_rewards_through_a_dense_module(texts, tokenize
     pl.DataFrame(votes(texts, features, np.random.default_rng(1))).write_parquet(tmp_path / "votes.parquet")
     assert prefkin_says("fit", "votes.parquet", "--out", "kin", "--no-pictures", cwd=tmp_path).returncode == 0
     exported(tmp_path, "--out", "heads", "--encoder", "encoder")
-    scorer = SentenceTransformer(
-        modules=[*SentenceTransformer(str(tmp_path / "encoder")), modules.Dense.load(str(tmp_path / "heads"))]
-    )
+    monkeypatch.chdir(tmp_path)
     theta = prefkin.load(tmp_path / "kin").theta_
-    same(scorer.encode(texts), features @ theta.T)
+    same(documented("Dense.load", encoder="encoder", texts=texts)["rewards"], features @ theta.T)

@@ -1,5 +1,8 @@
 """A method and a plan of one's own, in files outside the package."""
 
+import re
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -7,15 +10,8 @@ from prefkin.reproduce.contracts import METHODS
 from prefkin.reproduce.plan import FOLDER
 from tests.conftest import prefkin_says
 
-HALVES = """
-import numpy as np
-from prefkin.reproduce.contracts import grouping
-
-@grouping("halves", "first half, second half")
-def halves(study):
-    middle = study.n_users // 2
-    return [np.arange(middle) if u < middle else np.arange(middle, study.n_users) for u in range(study.n_users)]
-"""
+PAGE = (Path(__file__).parents[2] / "docs/experiments.md").read_text()
+HALVES = re.search(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[1]  # the method that the documentation shows
 PLAN = (FOLDER / "exp1_synthetic.toml").read_text().split("methods = [")
 PLAN = PLAN[0] + 'methods = ["per_user", "pooled", "halves"]\n' + PLAN[1].split("]\n", 1)[1]
 

@@ -18,6 +18,7 @@ from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.rows import Rows
 from prefkin.decide.belief import Belief
 from prefkin.models.coverage import feature_name
+from prefkin.models.reports import counted
 
 __all__ = ["Closest", "Group", "Likeness", "groups_of", "in_words", "liked_features"]
 
@@ -68,7 +69,7 @@ class Group:
         return len(self.members)
 
     def __str__(self) -> str:
-        return f"group {self.label}, {len(self)} people: {in_words(self.likes, self.dislikes)}"
+        return f"group {self.label}, {counted(len(self), 'person')}: {in_words(self.likes, self.dislikes)}"
 
 
 def in_words(likes: Sequence[str], dislikes: Sequence[str]) -> str:

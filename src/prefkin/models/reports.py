@@ -121,10 +121,11 @@ def listed(sizes: Sequence[int], most: int = 8) -> str:
 def counted(number: float, noun: str) -> str:
     """A number of things.
 
-    >>> counted(1, "user"), counted(1200, "comparison")
-    ('1 user', '1,200 comparisons')
+    >>> counted(1, "user"), counted(1200, "comparison"), counted(2, "person")
+    ('1 user', '1,200 comparisons', '2 people')
     """
-    return f"{number:,.0f} {noun}" + ("" if number == 1 else "s")
+    many = "people" if noun == "person" else f"{noun}s"
+    return f"{number:,.0f} {noun if number == 1 else many}"
 
 
 @dataclass(frozen=True)

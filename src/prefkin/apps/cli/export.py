@@ -193,5 +193,5 @@ def _questions(
     if not questions:
         raise InvalidParameter("there is nothing to ask; give candidates with at least two actions in a context")
     write_file(path, TOOLS[to](questions))
-    people = len({one.asked for one in questions})
-    out.print(f"{counted(len(questions), 'question')} for {people} people written to {path}")
+    people = counted(len({one.asked for one in questions}), "person")
+    out.print(f"{counted(len(questions), 'question')} for {people} written to {path}")

@@ -86,7 +86,7 @@ def update(
             folder, model, {"answers": len(new), "people": people, "new": strangers, "log_evidence_of_refit": gain}
         )
     out.print(
-        f"{counted(len(new), 'answer')} of {counted(people, 'person').replace('persons', 'people')} taken in, "
+        f"{counted(len(new), 'answer')} of {counted(people, 'person')} taken in, "
         f"{strangers} of them new" + ("; the prior was learnt again" if refit else "")
     )
     if model._crowd is None:

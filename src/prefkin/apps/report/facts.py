@@ -112,7 +112,7 @@ def report_of(
     who, foreseen = _foreseen(model)
     typical, order = float(np.median(foreseen)), np.argsort(foreseen, kind="stable")[:LEAST_SURE]
     return Report(
-        f"{counted(told.n_users, 'person').replace('persons', 'people')} compared "
+        f"{counted(told.n_users, 'person')} compared "
         f"{counted(told.n_comparisons, 'pair')}: {SAYING[told.structure] if told.n_users > 1 else 'one taste'}.",
         tuple(_first_of_all(told, typical, method, methods)),
         tuple(_groups(model, labels, shown, votes)),

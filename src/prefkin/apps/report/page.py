@@ -9,6 +9,7 @@ import numpy as np
 
 from prefkin.apps.report.facts import Fact, Group, Report
 from prefkin.evaluate.people_map import room_for
+from prefkin.models.reports import counted
 
 __all__ = ["as_page"]
 
@@ -166,7 +167,7 @@ def _card(group: Group, k: int) -> str:
     people = ", ".join(group.members) + (", …" if group.size > len(group.members) else "")
     doubted = f", {group.unsure} of them not surely" if group.unsure else ""
     name = group.name[:1].upper() + group.name[1:]
-    lines = [f'<p class="of">{escape(name)}: {group.size} people{doubted}</p>']
+    lines = [f'<p class="of">{escape(name)}: {counted(group.size, "person")}{doubted}</p>']
     if group.words:
         lines.append(f"<h3>{escape(group.words[:1].upper() + group.words[1:])}</h3>")
     lines.append(f'<p class="soft">{escape(people)}</p>')
