@@ -14,6 +14,7 @@ from prefkin.apps.annotate.engine import Engine
 from prefkin.apps.annotate.knowledge import Fitted, Knowledge
 from prefkin.apps.annotate.learning import Learner
 from prefkin.data.synthetic import demo_population
+from prefkin.errors import InvalidParameter
 from tests.apps.annotate.test_engine import wait_for
 
 
@@ -88,3 +89,17 @@ def test_what_is_being_learnt_ends_with_a_server_that_is_killed(tmp_path):
     wait_for(lambda: not is_running(learner), seconds=60)
     assert not folder.exists()
     server.stdout.close()
+
+
+def test_people_in_shards_stay_on_the_disk(answered):
+    def rows(user):
+        if user is None:
+            raise InvalidParameter("everybody is where they were")
+        return Fitted({}).with_answers(answered.items, answered.store.histories())
+
+    base = Fitted({"Ada": "Ada"}, rows).alone()
+    histories = answered.store.histories()
+    ada = next(person for person in histories if person.name == "Ada")
+    assert not any(base.unheard("Ada", answered.items, histories[ada].answers))
+    with pytest.raises(InvalidParameter, match="give them to prefkin update"):
+        base.with_answers(answered.items, histories)

@@ -17,7 +17,7 @@ from prefkin.data.comparisons import Comparisons
 from prefkin.decide.belief import Belief
 from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
-from prefkin.errors import InvalidComparisons
+from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.models.base import PreferenceModel
 from prefkin.models.prefkin.estimator import PrefKin
 
@@ -72,7 +72,12 @@ class Fitted:
 
     def alone(self) -> Fitted:
         """The same without the model, which takes many times the memory."""
-        return self if self.rows is None else Fitted(self.labels, partial(_of_one, self.rows(None)))
+        if self.rows is None:
+            return self
+        try:
+            return Fitted(self.labels, partial(_of_one, self.rows(None)))
+        except InvalidParameter:
+            return Fitted(self.labels, partial(_in_shards, self.rows))
 
     def unheard(self, name: str, items: Items, answers: Iterable[Answer]) -> list[bool]:
         """Of somebody's answers, which are new to the model? It may have been fitted on some of them."""
@@ -134,6 +139,15 @@ def _of_one(data: Comparisons, user: Hashable) -> Comparisons:
         return data
     mine = data.users == user
     return Comparisons.from_arrays(data.Z[mine], data.y[mine], data.users[mine], weights=data.weights[mine])
+
+
+def _in_shards(rows: Callable[[Hashable], Comparisons], user: Hashable) -> Comparisons:
+    if user is None:
+        raise InvalidParameter(
+            "a model of people in shards is not learnt again here; write the answers out (prefkin answers) and give "
+            "them to prefkin update"
+        )
+    return rows(user)
 
 
 def _mark(row: FloatArray) -> bytes:

@@ -37,6 +37,7 @@ __all__ = ["Learner", "Lesson"]
 
 GROWTH = 0.2  # learn again when there are so many more answers, as a share of those learnt from
 PATIENCE = 10.0  # and after so many times as long as it took
+RETRY = 60.0  # seconds after a failure
 LONGEST = 3600.0  # seconds, then it is given up
 log = logging.getLogger("prefkin.annotate")
 
@@ -93,7 +94,7 @@ class Learner:
                 self.failed = f"{type(error).__name__}: {error}"[:200]
                 log.warning("learning failed, people go on as before: %s", self.failed)
             self.at_work = False
-            rest = max(1.0, PATIENCE * (time.monotonic() - begun))
+            rest = max(RETRY if self.failed else 1.0, PATIENCE * (time.monotonic() - begun))
 
     def _due(self) -> bool:
         known = 0 if self.lesson is None else self.lesson.answers
