@@ -51,7 +51,7 @@ def topics_of_differences(Z: FloatArray) -> IntArray | None:
 
 def _sights(Z: FloatArray) -> FloatArray:
     """Rows along a few directions, each row turned so that the first is not negative; the longest is 1."""
-    unit = np.abs(Z).max(axis=0)
+    unit = np.maximum(Z.max(axis=0), -Z.min(axis=0))  # without another copy of all rows
     columns, along = np.arange(1.0, Z.shape[1] + 1), np.arange(SIGHTS)
     directions = np.cos(np.outer(columns, np.sqrt(along + 2.0)) + along)
     seen = Z @ (directions / np.where(unit > 0, unit, 1.0)[:, None]).astype(Z.dtype)

@@ -268,14 +268,7 @@ def least_eigenvalues(matrices: Any, w: Any, out: Any) -> None:
     """
     d = matrices.shape[1]
     for at in range(len(matrices)):
-        A, whole = matrices[at], 0.0
-        for k in range(d):
-            whole = max(whole, A[k, k])
-        if whole <= 0.0:
-            out[at] = 0.0
-            continue
-        A /= whole  # squares of small numbers vanish
-        size = 0.0
+        A, size = matrices[at], 0.0
         for k in range(d):
             size = max(size, A[k, k])
             v, m, s = A[k, k + 1 :], d - k - 1, 0.0
@@ -318,7 +311,7 @@ def least_eigenvalues(matrices: Any, w: Any, out: Any) -> None:
             x += step
             if step <= 1e-14 * size + 1e-13 * x:
                 break
-        out[at] = whole * max(x, 0.0)
+        out[at] = max(x, 0.0)
 
 
 @kernel

@@ -65,8 +65,11 @@ def least_eigenvalues(rows: Rows, starts: IntArray) -> FloatArray:
 
     def some_of(users: IntArray) -> None:
         found, grams = np.empty(len(users)), _grams(rows, starts, users)
+        size = np.einsum("uii->ui", grams).max(axis=1)
+        size = np.where(size > 0.0, size, 1.0)
+        grams /= size[:, None, None]  # squares of small numbers would vanish
         _kernels.least_eigenvalues(grams, np.empty(d), found)
-        least[users] = found
+        least[users] = size * found
 
     numbers = d * max(len(full) * d, len(rows.Z))
     for_each(some_of, np.array_split(full, max(1, numbers // STACK_NUMBERS)), label="eigenvalues")

@@ -88,6 +88,7 @@ def _from_start(
             break
         stretch = _stretch(data, found) if turn == 0 and thin else 1.0
         sites = found.refined(data, stretch, effort.pace)
+        del users, terms, crowd, found  # room for the next ones
         users, ahead, spread = expand(data, sites), ahead.stretched(stretch), stretch**2 * spread
         terms = users.at(ahead.within)
         partition = _merge(terms, ahead, _partition(share), effort.partners)
