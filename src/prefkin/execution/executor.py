@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -51,21 +50,20 @@ def for_each(work: Callable[[Item], Result], items: Sequence[Item], *, label: st
     total = len(items)
     wanted = _threads.get()
     workers = min(total, os.cpu_count() or 1 if wanted in (None, -1) else int(wanted or 1))
-    told = partial(tell, label) if label else (lambda _done, _total: None)
-    told(0, total)
+    tell(label, 0, total)
     with single_threaded():
         if workers <= 1:
             results = []
             for done, item in enumerate(items, 1):
                 results.append(work(item))
-                told(done, total)
+                tell(label, done, total)
             return results
         with ThreadPoolExecutor(workers) as pool, threads(1):
             futures = [pool.submit(copy_context().run, work, item) for item in items]
             try:
                 for done, future in enumerate(as_completed(futures), 1):
                     future.result()
-                    told(done, total)
+                    tell(label, done, total)
             except BaseException:  # an error or Ctrl-C: do not start what is still waiting
                 pool.shutdown(cancel_futures=True)
                 raise

@@ -30,8 +30,8 @@ def reporting(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-def tell(label: str, done: int, total: int) -> None:
-    """Say that so much of some work is done."""
+def tell(label: str | None, done: int, total: int) -> None:
+    """Say that so much of some work is done, unless it has no label."""
     listener = _listener.get()
-    if listener is not None:
+    if listener is not None and label is not None:
         listener(label, done, total)

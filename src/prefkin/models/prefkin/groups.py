@@ -74,7 +74,8 @@ def _from_start(
 ) -> Mixture:
     users, sites, spread = degrees.users, degrees.sites, degrees.prior.within
     thin, ahead = len(data.X) < VERY_THIN * len(data) * data.dim, prior
-    for turn in range(effort.rounds):
+    turn = 0
+    while True:
         share, last = _as_share(partition), turn == effort.rounds - 1
         if len(data) > LIMITS.most_users:
             ahead = ahead._replace(lonely=Seating.of(np.bincount(partition)).alone)
@@ -85,7 +86,7 @@ def _from_start(
             share = _assign(crowd, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
         found = solved(users, sites, share, prior, terms=terms)
         if last or (turn > 0 and _as_before(share, partition)):
-            break
+            return replace(found, evidence=_total_evidence(users, terms, _partition(share), prior))
         stretch = _stretch(data, found) if turn == 0 and thin else 1.0
         sites = found.refined(data, stretch, effort.pace)
         del users, terms, crowd, found  # room for the next ones
@@ -95,7 +96,7 @@ def _from_start(
         if turn == 0 and effort.fresh:
             fresh = _merge(terms, ahead, np.arange(len(users)), effort.partners)
             partition = max(partition, fresh, key=lambda each: _partition_evidence(terms, each, ahead))
-    return replace(found, evidence=_total_evidence(users, terms, _partition(share), prior))
+        turn += 1
 
 
 # -- merging -----------------------------------------------------------------------------------------------------------
