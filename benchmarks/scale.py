@@ -3,8 +3,8 @@
     python benchmarks/scale.py FOLDER [--users 10000] [--rows 100] [--dim 64] [--groups 8] [--memory 4GB] [--workers N]
 
 Users belong to groups of equals (preferences of norm 3, features of norm √8), rows are in random order over files of
-200,000. Seconds are by the clock, and of CPU in this process, which another program on the machine changes less; memory
-is the most that this process held, and that of the largest worker beside it.
+200,000. Seconds are by the clock, and of CPU in this process and its workers, which another program on the machine
+changes less; memory is the most that all of them held together.
 Bringing rows of users together is printed apart, since it is done once for all fits. FOLDER.shards holds as much again.
 
     python benchmarks/scale.py FOLDER --users 20000 --rows 40 --dim 32 --memory 100MB --check    how far from memory
@@ -13,10 +13,10 @@ Bringing rows of users together is printed apart, since it is done once for all 
 
 import argparse
 import os
-import resource
 import shutil
+import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +71,7 @@ class Clock:
     @staticmethod
     def now() -> np.ndarray:
         """By the clock, and of CPU."""
-        return np.array([time.monotonic(), time.process_time()])
+        return np.array([time.monotonic(), used()[0]])
 
     def __call__(self, label: str, done: int, total: int) -> None:  # noqa: ARG002
         """As `reporting` asks for."""
@@ -88,10 +88,33 @@ def yardstick() -> str:
     return f"{taken:.0f} µs of CPU for numpy's inverse of 64 x 64 at load {os.getloadavg()[0]:.0f}"
 
 
-def held() -> str:
-    """The most memory so far, of this process and of the largest one beside it."""
-    both = [resource.getrusage(who).ru_maxrss / 1e6 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return f"{both[0]:.1f} GB" + (f" + {both[1]:.1f} GB a worker" if both[1] > 0.2 else "")
+def used() -> tuple[float, float]:
+    """CPU seconds and GB of this process and all that it started and that are there."""
+    waiting, seconds, pages = [os.getpid()], 0.0, 0
+    while waiting:
+        process = Path(f"/proc/{waiting.pop()}")
+        with suppress(OSError):
+            told = (process / "stat").read_text().rpartition(")")[2].split()
+            pages += int((process / "statm").read_text().split()[1])
+            seconds += (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+    return seconds, pages * os.sysconf("SC_PAGESIZE") / 1e9
+
+
+class Memory(threading.Thread):
+    """The most GB that were held at once, looked at five times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most = 0.0
+        self.start()
+
+    def run(self) -> None:
+        """Until the program ends."""
+        while True:
+            self.most = max(self.most, used()[1])
+            time.sleep(0.2)
 
 
 def check(data: ShardedComparisons) -> None:
@@ -146,20 +169,20 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--times", type=int, nargs="+")
     args = parser.parse_args()
-    began = time.monotonic()
+    memory, began = Memory(), time.monotonic()
     generate(args.folder, args.users, args.rows, args.dim, args.groups)
     print(f"{args.users:,} users x {args.rows} x {args.dim} made: {time.monotonic() - began:.0f} s", flush=True)
     began = time.monotonic()
     data = prefkin.open_comparisons(args.folder, memory=bytes_of(args.memory))
-    print(f"{data}: brought together in {time.monotonic() - began:.0f} s, {held()}", flush=True)
+    print(f"{data}: brought together in {time.monotonic() - began:.0f} s, {memory.most:.1f} GB", flush=True)
+    memory.most = 0.0
     if args.check:
         check(data)
     if args.times:
         times(data, args.times)
     if args.check or args.times:
         return
-    clock = Clock()
-    with on_workers(args.workers) if args.workers else nullcontext(), reporting(clock):
+    with on_workers(args.workers) if args.workers else nullcontext(), reporting(clock := Clock()):
         before, began = yardstick(), clock.now()
         model = prefkin.PrefKin(n_jobs=args.threads).fit(data)
         taken = clock.now() - began
@@ -167,24 +190,38 @@ def main() -> None:
     for label, seconds in clock.seconds.items():
         each = 1e3 * seconds[1] / args.users
         print(f"  {label}: {seconds[0]:.1f} s, CPU {seconds[1]:.1f} s, {each:.2f} ms a user", flush=True)
-    print(f"fitted in {taken[0]:.0f} s, CPU {taken[1]:.0f} s, {held()}; {before}, then {yardstick()}", flush=True)
+    print(
+        f"fitted in {taken[0]:.0f} s, CPU {taken[1]:.0f} s, {memory.most:.1f} GB; {before}, then {yardstick()}",
+        flush=True,
+    )
     print(model.summary(), flush=True)
     right = model._crowd.counts[:-1]
     print(f"largest groups: {sorted(right.tolist())[::-1][: args.groups]}")
-    users, began = np.arange(min(args.users, 20_000)), time.process_time()
-    model.predict_proba(np.ones((len(users), args.dim)), users=users)
-    print(f"{len(users):,} predictions, one a user: CPU {time.process_time() - began:.1f} s", flush=True)
+    with Told("{:,} predictions, one a user", n := min(args.users, 20_000)):
+        model.predict_proba(np.ones((n, args.dim)), users=np.arange(n))
     some = np.arange(0, args.users, 100)
     Z, y = np.random.default_rng(1).normal(size=(len(some), args.dim)).astype(np.float32), some // 100 % 2
-    began = time.process_time()
-    model.update(Z, y, users=some)
-    print(f"new answers of {len(some):,} users: CPU {time.process_time() - began:.1f} s", flush=True)
-    began = time.process_time()
-    paper = prefkin.OffC2PL(gamma=1.0, radius="theory", n_jobs=args.threads).fit(data)
-    print(f"OffC2PL, own estimates and radii: CPU {1e3 * (time.process_time() - began) / args.users:.2f} ms a user")
-    began = time.process_time()
-    found = paper.neighbours(0)
-    print(f"OffC2PL, one user's {len(found)} neighbours, pooled: CPU {time.process_time() - began:.1f} s")
+    with Told("new answers of {:,} users", len(some)):
+        model.update(Z, y, users=some)
+    with on_workers(args.workers) if args.workers else nullcontext(), Told("OffC2PL, {:,} own estimates", args.users):
+        paper = prefkin.OffC2PL(gamma=1.0, radius="theory", n_jobs=args.threads).fit(data)
+    with Told("OffC2PL, neighbours of {} user, pooled", 1):
+        found = paper.neighbours(0)
+    print(f"{len(found)} neighbours; {memory.most:.1f} GB at most", flush=True)
+
+
+class Told:
+    """What is done in the block, with seconds by the clock and of CPU."""
+
+    def __init__(self, what: str, number: int) -> None:
+        self.what = what.format(number)
+
+    def __enter__(self) -> None:
+        self.began = Clock.now()
+
+    def __exit__(self, *_: object) -> None:
+        taken = Clock.now() - self.began
+        print(f"{self.what}: {taken[0]:.1f} s, CPU {taken[1]:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

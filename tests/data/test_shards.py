@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -137,6 +139,26 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_had(tmp_path, monkeypatch):
         "plan.json",
         MANIFEST,
     ]
+
+
+def test_with_little_room_on_the_disk_some_shards_are_made_at_a_time(tmp_path, monkeypatch):
+    folder = written(tmp_path / "votes", votes())
+    plenty, real = prefkin.open_comparisons(folder, rows_a_shard=40, cache=tmp_path / "plenty"), buckets._collect
+    size = 300 * (4 * 3 + buckets.ROW_BYTES)
+    monkeypatch.setattr(buckets.shutil, "disk_usage", lambda _: SimpleNamespace(free=int(1.4 * size)))
+    beside = []
+
+    def watched(sources, shard, home, sorted_rows):
+        beside.append([path.name for path in home.glob("sorted-*")])
+        return real(sources, shard, home, sorted_rows)
+
+    monkeypatch.setattr(buckets, "_collect", watched)
+    little = prefkin.open_comparisons(folder, rows_a_shard=40, cache=tmp_path / "little")
+    assert beside == [[f"sorted-{turn}"] for turn in (0, 0, 1, 1, 2, 2, 3, 3)]
+    assert not list(little.home.glob("sorted-*"))
+    for number in range(8):
+        name = shard_name(number)
+        assert (little.home / name).read_bytes() == (plenty.home / name).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 A user's shard follows from a hash of the label. First, stretches of rows are sorted by shard, one file each; then
 every shard is collected from these files, checked, and written with one row per user whose comparisons are blobs, which
 are read ten times as fast as lists. Both steps leave finished files behind, so that a run that was killed goes on.
+Where the disk has no room for all sorted rows beside the shards, some of the shards are made at a time.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ __all__ = ["Sources", "blobs", "bucket", "read_table", "write_table"]
 
 FORMAT = 1
 SHARD_BYTES = 1 << 26  # of features in a shard: some thousand users, and a worker holds about ten times as much
+ROW_BYTES = 32  # of a sorted row beside its features
+ROOM = 0.8  # of what the disk has left beside the shards, for sorted rows
+MOST_TURNS = 16  # each reads all files again
 USERS_AT_ONCE = 64  # in a Parquet row group: what is read to find one user
 FIELDS = ("user", "y", "z", "first", "second", "weight", "context")
 
@@ -55,8 +59,16 @@ def _series(name: str, values: np.ndarray[Any, Any] | list[bytes]) -> pl.Series:
     return pl.Series(name, values.tolist() if values.dtype.kind == "O" else values)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None, only: LabelArray | slice | None = None) -> Table:
-    """What `write_table` wrote: all of it, or the rows of some users, by label or by position."""
+def read_table(
+    path: Path,
+    columns: Sequence[str] | None = None,
+    only: LabelArray | slice | None = None,
+    among: IntArray | None = None,
+) -> Table:
+    """What `write_table` wrote: all of it, or the rows of some users, by label or by position.
+
+    `among` says which of those at consecutive positions are wanted, counted from the first of them.
+    """
     with _readable(path):
         found = pl.scan_parquet(path, glob=False)
         if isinstance(only, slice):
@@ -65,6 +77,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, only: LabelArra
             wanted = pl.Series(only.tolist())
             found = found.filter(pl.col("user").is_in(wanted.implode()))
         frame = (found if columns is None else found.select(columns)).collect()
+        frame = frame if among is None else frame[among]
         return {
             name: frame[name].to_list() if frame[name].dtype == pl.Binary else frame[name].to_numpy()
             for name in frame.columns
@@ -273,6 +286,11 @@ class Plan(NamedTuple):
 
     shards: int
     stretch: int  # rows sorted at once
+    turns: int = 1  # in each of which some of the shards are made
+
+    def made_in(self, turn: int) -> range:
+        """The shards of a turn."""
+        return range(self.shards * turn // self.turns, self.shards * (turn + 1) // self.turns)
 
 
 def bucket(sources: Sources, home: Path, rows_a_shard: int | None, memory: int) -> None:
@@ -284,6 +302,8 @@ def bucket(sources: Sources, home: Path, rows_a_shard: int | None, memory: int) 
             return
         try:
             _written(sources, home, rows_a_shard, memory)
+        except ShardError:  # once the disk has room, what is finished is taken as it is
+            raise
         except PrefkinError:  # once the files are mended, they have another home
             shutil.rmtree(home, ignore_errors=True)
             if new:
@@ -297,12 +317,7 @@ def _written(sources: Sources, home: Path, rows_a_shard: int | None, memory: int
     rows = int(sources.counts.sum())
     sources.refuse_what_is_missing()
     plan = _plan(rows, sources.dim, rows_a_shard, memory, home / "plan.json")
-    sorted_rows = home / "sorted"
-    sorted_rows.mkdir(exist_ok=True)
-    for done, start in enumerate(range(0, rows, plan.stretch)):
-        tell("rows brought together", done * plan.stretch, 2 * rows)
-        _sort(sources, plan, start, sorted_rows / f"{start}.parquet")
-    about = [_collect(sources, plan, shard, home, rows) for shard in range(plan.shards)]
+    about = [made for turn in range(plan.turns) for made in _turn(sources, plan, turn, home, rows)]
     users, counts = (list(each) for each in zip(*about, strict=True))
     told = {
         "format": FORMAT,
@@ -318,25 +333,47 @@ def _written(sources: Sources, home: Path, rows_a_shard: int | None, memory: int
         "rows": counts,
     }
     write_atomically(home / MANIFEST, json.dumps(told).encode())
-    shutil.rmtree(sorted_rows, ignore_errors=True)
 
 
 def _plan(rows: int, dim: int, rows_a_shard: int | None, memory: int, file: Path) -> Plan:
     """The one of a former run, if there is one: its files are cut that way."""
     if file.exists():
         return Plan(*json.loads(file.read_text()))
-    shards = -(-rows // (rows_a_shard or max(SHARD_BYTES // (4 * dim), 1)))
-    plan = Plan(int(shards), min(max(memory // (32 * dim), 1 << 14), 1 << 24))
+    shards, size = -(-rows // (rows_a_shard or max(SHARD_BYTES // (4 * dim), 1))), rows * (4 * dim + ROW_BYTES)
+    spare = shutil.disk_usage(file.parent).free - size
+    turns = min(max(-(-size // max(int(ROOM * spare), 1)), 1), MOST_TURNS, shards)
+    plan = Plan(int(shards), min(max(memory // (32 * dim), 1 << 14), 1 << 24), int(turns))
     write_atomically(file, json.dumps(plan).encode())
     return plan
 
 
-def _sort(sources: Sources, plan: Plan, start: int, target: Path) -> None:
-    """A stretch of rows, sorted by shard."""
+def _turn(sources: Sources, plan: Plan, turn: int, home: Path, rows: int) -> list[tuple[int, int]]:
+    """Some of the shards: rows of all files that belong there sorted, then collected; users and rows of each shard."""
+    shards, sorted_rows = plan.made_in(turn), home / f"sorted-{turn}"
+    before, each = 2 * rows * shards.start // plan.shards, rows // plan.turns
+
+    def say(share: float, of: int) -> None:
+        tell("rows brought together", min(int(before + of * each + share * each), 2 * rows), 2 * rows)
+
+    if not all((home / shard_name(shard)).exists() for shard in shards):
+        sorted_rows.mkdir(exist_ok=True)
+        for start in range(0, rows, plan.stretch):
+            say(start / rows, 0)
+            _sort(sources, plan, start, shards, sorted_rows / f"{start}.parquet")
+    made = []
+    for done, shard in enumerate(shards):
+        say(done / len(shards), 1)
+        made.append(_collect(sources, shard, home, sorted_rows))
+    shutil.rmtree(sorted_rows, ignore_errors=True)
+    return made
+
+
+def _sort(sources: Sources, plan: Plan, start: int, shards: range, target: Path) -> None:
+    """Rows of a stretch that belong in these shards, sorted by shard."""
     if target.exists():
         return
 
-    def shards(users: pl.Series) -> pl.Series:
+    def shard_of(users: pl.Series) -> pl.Series:
         code = code_of(users.to_numpy()) % np.uint64(plan.shards)
         return pl.Series(code.astype(np.uint32))
 
@@ -350,21 +387,21 @@ def _sort(sources: Sources, plan: Plan, start: int, target: Path) -> None:
             f"{sources.folder}: the user is missing in {sources.place(unnamed.item())}; leave such rows out with "
             "drop='missing' (on the command line: --drop missing)"
         )
-    number = pl.col("user").map_batches(shards, return_dtype=pl.UInt32, is_elementwise=True).alias("shard")
+    number = pl.col("user").map_batches(shard_of, return_dtype=pl.UInt32, is_elementwise=True).alias("shard")
     group = max(min(plan.stretch, 1 << 20) // plan.shards // 2, 256)
-    found = rows.with_columns(number).sort("shard", "user", "row")
+    mine = pl.col("shard").is_between(shards.start, shards.stop - 1)
+    found = rows.with_columns(number).filter(mine).sort("shard", "user", "row")
     with _as_a_whole(target) as fresh, _understood(sources.folder):
         found.sink_parquet(fresh, compression="uncompressed", row_group_size=group, engine="streaming")
 
 
-def _collect(sources: Sources, plan: Plan, shard: int, home: Path, rows: int) -> tuple[int, int]:
+def _collect(sources: Sources, shard: int, home: Path, sorted_rows: Path) -> tuple[int, int]:
     """One shard out of all sorted stretches: how many users and rows it has."""
-    tell("rows brought together", rows + rows * shard // plan.shards, 2 * rows)
     target = home / shard_name(shard)
     if target.exists():
         done = read_table(target, ["user", "rows"])
         return len(done["user"]), int(np.sum(done["rows"]))
-    parts = sorted((home / "sorted").glob("*.parquet"), key=lambda file: int(file.stem))
+    parts = sorted(sorted_rows.glob("*.parquet"), key=lambda file: int(file.stem))
     found = pl.scan_parquet(parts, glob=False).filter(pl.col("shard") == shard)
     frame = found.sort("user", "row").collect(engine="streaming")
     if not len(frame):

@@ -80,8 +80,11 @@ class UserRows:
         if self.habits is not None:  # who takes the first side by habit says less by doing so
             code ^= (y > 0.5).astype(np.uint64)
         code ^= self.owner.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        _, which, count = np.unique(code, return_inverse=True, return_counts=True)
-        return None if (count == 1).all() else np.bincount(which, weights)[which].astype(np.float64)
+        in_order = np.sort(code)
+        if (in_order[1:] != in_order[:-1]).all():
+            return None
+        _, which = np.unique(code, return_inverse=True)
+        return np.bincount(which, weights)[which].astype(np.float64)
 
     @cached_property
     def topics(self) -> IntArray | None:
@@ -185,10 +188,16 @@ def grown(old: UserRows, new: UserRows) -> Grown:
 
 def _codes(Z: FloatArray, sign: FloatArray) -> Any:
     """A number for each row times its sign, (n,) of 64 bits: rows that are equal to the last bit have the same one."""
-    odd = np.random.default_rng(0).integers(2**63, size=Z.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    single = Z.dtype == np.float32 and Z.shape[1] % 2 == 0  # two numbers in 64 bits
+    words, sign = Z.shape[1] // (2 if single else 1), sign.astype(np.float32 if single else np.float64)
+    odd = np.random.default_rng(0).integers(2**63, size=words, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     codes = np.empty(len(Z), dtype=np.uint64)
     for start in range(0, len(Z), CODED_AT_ONCE):
         some = slice(start, start + CODED_AT_ONCE)
-        bits = (Z[some].astype(np.float64) * sign[some, None] + 0.0).view(np.uint64)  # −0 is 0
-        codes[some] = ((bits ^ (bits >> np.uint64(32))) * odd).sum(axis=1, dtype=np.uint64)
+        signed = Z[some] * sign[some, None]
+        signed += 0  # −0 is 0
+        bits = signed.view(np.uint64)
+        bits ^= bits >> np.uint64(32)
+        bits *= odd
+        codes[some] = bits.sum(axis=1)
     return codes ^ (codes >> np.uint64(29))

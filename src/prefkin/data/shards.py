@@ -219,9 +219,12 @@ class ShardedComparisons:
         table = read_table(self.home / shard_name(number), ["user", "rows"])
         return np.asarray(table["user"]), np.asarray(table["rows"])
 
-    def between(self, number: int, users: slice) -> UserRows:
-        """Users at these positions of one shard as it was made; nothing else is read."""
-        return self._rows([_read(self.home / shard_name(number), users)])
+    def between(self, number: int, users: slice, among: IntArray | None = None, *, checked: bool = False) -> UserRows:
+        """Users at these positions of one shard as it was made, or some `among` them; nothing else is read.
+
+        What was `checked` a moment ago need not be again: that takes as long as reading it.
+        """
+        return self._rows([_read(self.home / shard_name(number), users, among, checked)])
 
     def shards(self, numbers: Sequence[int]) -> UserRows:
         """All users of several shards, in memory together, sorted by label."""
@@ -322,11 +325,13 @@ class ShardedComparisons:
         return UserRows(Rows(joined("z", "<f4").reshape(-1, self.dim), y, weights), starts, labels[order], contexts)
 
 
-def _read(file: Path, only: LabelArray | slice | None) -> Table:
+def _read(file: Path, only: LabelArray | slice | None, among: IntArray | None = None, checked: bool = False) -> Table:
     """Users' comparisons, each with the checksum that it had."""
     from prefkin.data.buckets import read_table
 
-    table = read_table(file, only=only)
+    table = read_table(file, only=only, among=among)
+    if checked:
+        return table
     blobs = [table[name] for name in table if name not in ("user", "rows", "check")]
     for check, each in zip(np.asarray(table["check"]).tolist(), zip(*blobs, strict=True), strict=True):
         if check != checksum(each):

@@ -11,6 +11,7 @@ from prefkin.execution.executor import threads
 from prefkin.inference.components import propagate
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, expand
+from prefkin.models.prefkin import groups
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place
 from prefkin.models.prefkin.mixture import (
@@ -413,6 +414,18 @@ def test_placing_somebody_is_what_seating_them_with_everybody_else_fixed_gives(r
     k = int(np.argmax(one.share[0]))
     mean, _ = gaussian.posterior(H, c, blocks.centres.mean[k], blocks.prior.within * np.eye(4))
     assert np.allclose(one.mean[0], mean, atol=0.05)
+
+
+def test_whoever_is_sure_by_bounds_is_where_exact_evidence_would_seat_them(rng, monkeypatch):
+    data, exact = people(rng, 60, n=40), []
+    some = find_groups(data.some(np.arange(40)), fit_degrees(data.some(np.arange(40))))
+    weigh = groups.joint_evidence
+    monkeypatch.setattr(groups, "joint_evidence", lambda *args: exact.append(len(args[1])) or weigh(*args))
+    quick, looked = place(some, data, 1, sure=0.99).share, sum(exact)
+    monkeypatch.setattr(groups, "_settled", lambda low, *_: np.zeros(len(low), dtype=bool))
+    np.testing.assert_array_equal(quick, place(some, data, 1, sure=0.99).share)
+    assert looked < 0.6 * (sum(exact) - looked)
+    assert 0 < (quick.max(axis=1) < 1.0).sum() < 30  # some are torn
 
 
 def test_single_precision_with_many_features_changes_little(rng, monkeypatch):

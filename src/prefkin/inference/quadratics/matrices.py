@@ -21,10 +21,10 @@ from prefkin.inference.quadratics.signed import Signed, per_user_sum
 __all__ = ["STACKED_UP_TO", "ByMatrices", "mirrored"]
 
 STACKED_UP_TO = 64  # features: below, all users' matrices are inverted in one call
-FAINT = 0.005  # mean of τ²H's eigenvalues below which I − G would lose A's digits
+FAINT, FAINT_SINGLE = 1e-4, 0.005  # mean of τ²H's eigenvalues below which I − G would lose A's digits
 LOUD = 3e4  # norm of τ²H above which single precision is not enough
 STRIP = 64  # rows mirrored at once
-AT_ONCE = 1 << 17  # numbers of small matrices worked on at once: what is made on the way stays in the cache
+AT_ONCE = 1 << 16  # numbers of small matrices worked on at once: what is made on the way stays in the cache
 
 _potrf, _potri, _potrs = get_lapack_funcs(("potrf", "potri", "potrs"), dtype=np.float64)
 
@@ -188,7 +188,8 @@ class _Factored:
     def curvature(self, out: FloatArray) -> None:
         """A, into `out`; the factor is overwritten."""
         G = mirrored(self.potri(self.factor, lower=True, overwrite_c=True)[0])
-        if self.variance * float(np.trace(self.H)) < FAINT * len(G):
+        faint = FAINT_SINGLE if self.H.dtype == np.float32 else FAINT
+        if self.variance * float(np.trace(self.H)) < faint * len(G):
             product = self.H @ G
             np.multiply(0.5, product + product.T, out=out, casting="same_kind")
         else:
@@ -199,9 +200,9 @@ class _Factored:
 def _inverted(matrices: FloatArray, out: FloatArray) -> FloatArray:
     """Inverses of positive definite matrices, which are overwritten, into `out`; their log determinants."""
     pivots = np.empty(matrices.shape[:2])
-    for matrix, found in zip(matrices, pivots, strict=True):
-        found[...] = np.diagonal(_factor(matrix))
-        _potri(matrix.T, lower=True, overwrite_c=True)
+    for matrix, found in zip(matrices.transpose(0, 2, 1), pivots, strict=True):
+        found[...] = _factor(matrix).diagonal()
+        _potri(matrix, lower=True, overwrite_c=True)
     np.add(matrices, matrices.transpose(0, 2, 1), out=out)  # one triangle each, and the diagonal twice
     np.einsum("...ii->...i", out)[...] *= 0.5
     return 2.0 * np.asarray(np.log(pivots).sum(axis=-1))
@@ -210,18 +211,19 @@ def _inverted(matrices: FloatArray, out: FloatArray) -> FloatArray:
 def _solved(matrices: FloatArray, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
     """matrices⁻¹ vectors, (U, d, k), and log determinants of positive definite matrices, which are overwritten."""
     pivots, found = np.empty(matrices.shape[:2]), np.empty(vectors.shape)
-    for user, matrix in enumerate(matrices):
+    for user, matrix in enumerate(matrices.transpose(0, 2, 1)):
         factor = _factor(matrix)
-        found[user], pivots[user] = _potrs(factor, vectors[user], lower=True)[0], np.diagonal(factor)
+        found[user], pivots[user] = _potrs(factor, vectors[user], lower=True)[0], factor.diagonal()
     return found, 2.0 * np.asarray(np.log(pivots).sum(axis=-1))
 
 
 def _factor(matrix: FloatArray) -> FloatArray:
-    """The lower Cholesky factor in place of a symmetric matrix, in the order LAPACK works in."""
-    factor, failed = _potrf(matrix.T, lower=True, clean=True, overwrite_a=True)
+    """The lower Cholesky factor in place of a symmetric matrix, which is in the order LAPACK works in."""
+    factor: FloatArray
+    factor, failed = _potrf(matrix, lower=True, clean=True, overwrite_a=True)
     if failed:
         raise np.linalg.LinAlgError(f"information matrix is not positive definite (pivot {failed})")
-    return np.asarray(factor)
+    return factor
 
 
 def _diagonal(matrix: FloatArray) -> FloatArray:

@@ -246,15 +246,14 @@ def losses_by_temperature(groups: Mixture, data: Signed, C: FloatArray | None = 
     """How badly each answer is foretold by all others, in sum, at each temperature, (T,); `C` as in `margins`."""
     middle, spread = cavities(groups.sites, data.weights, *groups.margins(data, C))
     margin = moderated(middle, spread)
-    return np.array([data.weights @ _softplus(-temperature * margin) for temperature in TEMPERATURES])
-
-
-def _softplus(values: FloatArray) -> FloatArray:
-    """log(1 + exp(values)), in a third of the time of `logaddexp`."""
-    found = np.exp(-np.abs(values))
-    np.log1p(found, out=found)
-    found += np.maximum(values, 0.0)
-    return found
+    smaller, wrong = -np.abs(margin), float(data.weights @ np.maximum(-margin, 0.0))
+    chance, found = np.empty_like(margin), list[float]()
+    for temperature in TEMPERATURES.tolist():  # log(1 + exp(−t m)), in a third of the time of `logaddexp`
+        np.multiply(smaller, temperature, out=chance)
+        np.exp(chance, out=chance)
+        chance += 1.0
+        found.append(float(data.weights @ np.log(chance, out=chance)) + temperature * wrong)
+    return np.array(found)
 
 
 def best_temperature(loss: FloatArray) -> float:

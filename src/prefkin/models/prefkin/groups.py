@@ -20,7 +20,6 @@ from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.models.prefkin.crowd import Seating, crowd_prior, merge_crowd, summed_sets
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
 from prefkin.models.prefkin.mixture import (
-    IN_CACHE,
     Apart,
     Centres,
     Crowd,
@@ -226,7 +225,7 @@ def asked_anew(
     for piece, own in crowd:
         some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
         mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
-        fits = _fits(mine, share[asked[some]], centres, sizes, prior, alone[some], contenders)
+        fits = _fits(mine, share[asked[some]], centres, sizes, prior, alone[some], contenders, sure)
         new[some] = _chances(fits, alone[some], sure)
     return new
 
@@ -250,10 +249,12 @@ def _fits(
     prior: Prior,
     alone: FloatArray,
     contenders: int,
+    sure: float = 1.0,
 ) -> FloatArray:
     """log of (others in the group) × (evidence with the user / evidence without), for each user and group.
 
-    Exact where a group may matter, for the likeliest few; −∞ where bounds show that it is out of the question.
+    Exact where a group may matter, for the likeliest few; −∞ where bounds show that it is out of the question. With
+    places that are taken as found (`sure` below 1), a lower bound where that is enough to find one.
     """
     K, d = centres.mean.shape
     bare = replace(centres.sums, level=np.zeros(len(centres.sums)))
@@ -282,9 +283,24 @@ def _fits(
         known = np.maximum(log[piece].max(axis=1, initial=-np.inf), low.max(axis=1, initial=-np.inf))
         floor = np.maximum(known, alone[piece]) - LIMITS.clear
         who, where = np.nonzero(look)
-        possible = _most(own[piece], centres, who, where) + crowded[where] > floor[who]
-        weigh(piece.start + who[possible], where[possible])
+        most = np.full(low.shape, -np.inf)
+        most[who, where] = _most(own[piece], centres, who, where) + crowded[where]
+        look = most > floor[:, None]
+        if sure < 1.0 and K:
+            settled = _settled(low, most, alone[piece], sure) & ~inside[piece].any(axis=1)
+            best = low[settled].argmax(axis=1)
+            log[piece][settled, best], look[settled] = low[settled, best], False
+        who, where = np.nonzero(look)
+        weigh(piece.start + who, where)
     return log
+
+
+def _settled(low: FloatArray, most: FloatArray, alone: FloatArray, sure: float) -> BoolArray:
+    """Whose likeliest group is above `sure` by bounds alone, (U,)."""
+    rivals, best, every = np.column_stack([most, alone]), low.argmax(axis=1), np.arange(len(low))
+    rivals[every, best] = -np.inf
+    found: BoolArray = low[every, best] - logsumexp(rivals, axis=1) > np.log(sure / (1.0 - sure))
+    return found
 
 
 # With the group's centre N(μ, S) and g = a − Aμ, evidence(group with user) − evidence(group), for users outside it, is
@@ -301,16 +317,16 @@ def _least(own: Terms, centres: Centres) -> FloatArray:
 
 def _most(own: Terms, centres: Centres, who: IntArray, where: IntArray) -> FloatArray:
     """What user who[i] adds to the evidence of group where[i] at most; `who` is in order."""
-    mean, image, d = centres.mean[where], np.empty((len(who), own.a.shape[1])), own.a.shape[1]
+    mean, image = centres.mean[where], np.empty((len(who), own.a.shape[1]))
     users, counts = np.unique(who, return_counts=True)
     ends = np.cumsum(counts)
     for u, first, last in zip(users.tolist(), (ends - counts).tolist(), ends.tolist(), strict=True):
         image[first:last] = mean[first:last].astype(own.A.dtype, copy=False) @ own.A[u]  # symmetric
     g = own.a[who] - image
     found = own.level[who] + np.einsum("ud,ud->u", own.a[who] - 0.5 * image, mean)
-    for piece in pieces(len(who), d * d, IN_CACHE):
-        through = np.matmul(g[piece, None, :], centres.doubt[where[piece]])[:, 0]
-        found[piece] += 0.5 * np.einsum("ud,ud->u", through, g[piece])
+    for k in np.unique(where).tolist():
+        mine = np.flatnonzero(where == k)
+        found[mine] += 0.5 * np.einsum("ud,ud->u", g[mine] @ centres.doubt[k], g[mine])
     return found
 
 
@@ -455,7 +471,7 @@ def place(
 
     `who` says where in `known` each one stands whose answers are already in the groups (−1: nowhere): these answers are
     taken out first. Evidence is that of everybody's answers, each placed for themselves. Places are taken as found from
-    a probability of `sure` on.
+    a probability of `sure` on; below 1, evidence is not exact.
     """
     sizes, prior = known.sizes, known.prior
     contenders = affordable(data).contenders if contenders is None else contenders
@@ -469,7 +485,7 @@ def place(
         alone = (
             np.full(len(users), -np.inf) if known.by_degrees else users.evidences(prior.m0, prior.alone) + prior.lonely
         )
-        fits = _fits(terms, nowhere, known.centres, sizes, prior, alone, contenders)
+        fits = _fits(terms, nowhere, known.centres, sizes, prior, alone, contenders, sure)
         if without is not None:
             fits[without.user, without.group] = without.fits(terms, sizes, prior)
         share = np.ones(fits.shape) if known.by_degrees else _chances(fits, alone, sure)

@@ -51,7 +51,9 @@ __all__ = [
 ]
 
 STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
-IN_CACHE = 1 << 17  # numbers of small matrices worked on at once
+SMALL = 32  # features up to which numpy factors a stack of matrices in less time than one after the other
+IN_CACHE = 1 << 19  # numbers of small matrices worked on at once: more would not stay in the cache
+FEW = 1 << 15  # where copies of them are made for each pair
 PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
 
 
@@ -99,7 +101,7 @@ def joint_evidence(
     """`set_evidence` of base[at] + times × other[which], pair by pair, as if all levels were 0; (pairs,)."""
     d = base.a.shape[-1]
     found = np.empty(len(at))
-    for piece in pieces(len(at), d * d, IN_CACHE if d < STACKED_CHOLESKY else LIMITS.at_once):
+    for piece in pieces(len(at), d * d, FEW if d < STACKED_CHOLESKY else LIMITS.at_once):
         k, u, t = at[piece], which[piece], times[piece]
         b = between * (base.a[k] + t[:, None] * other.a[u]) + m0
         corner = 1.0 + np.einsum("...i,...i->...", b, b)
@@ -147,14 +149,15 @@ def pieces(n: int, size: int, room: int = LIMITS.at_once) -> Iterator[slice]:
 
 
 def _pivots(matrices: FloatArray) -> FloatArray:
-    """Diagonals of the Cholesky factors, in double precision; a single large matrix is overwritten."""
-    if matrices.shape[-1] <= STACKED_CHOLESKY:
+    """Diagonals of the Cholesky factors, in double precision; matrices are overwritten where that is quicker."""
+    if (size := matrices.shape[-1]) <= SMALL:
         return np.diagonal(np.linalg.cholesky(matrices), axis1=-2, axis2=-1)
     (potrf,) = get_lapack_funcs(("potrf",), (matrices,))
-    factor, info = potrf(matrices.T, lower=True, clean=False, overwrite_a=True)
-    if info:
-        raise np.linalg.LinAlgError(f"information matrix is not positive definite (pivot {info})")
-    return np.diagonal(factor).astype(np.float64)
+    for matrix in matrices.reshape(-1, size, size):
+        _, failed = potrf(matrix.T, lower=True, clean=False, overwrite_a=True)
+        if failed:
+            raise np.linalg.LinAlgError(f"information matrix is not positive definite (pivot {failed})")
+    return np.diagonal(matrices, axis1=-2, axis2=-1).astype(np.float64)
 
 
 def inverse(matrices: FloatArray) -> FloatArray:
@@ -338,24 +341,14 @@ class Mixture:
 
     def _sure_margins(self, data: Signed, users: IntArray, k: int, mean: FloatArray, variance: FloatArray) -> None:
         """Of those who surely are in group k: xᵀ(τ²G + G doubt G)x from Gx, without the matrix in between."""
-        within, doubt, d = self.prior.within, self.centres.doubt[k], data.dim
-        for piece in pieces(len(users), d * d, IN_CACHE):
-            who = users[piece]
-            A, sizes = self.terms_of(who).A, data.starts[who + 1] - data.starts[who]
-            ends = np.cumsum(sizes).tolist()
-            X, through = np.empty((ends[-1], d)), np.empty((ends[-1], d))
-            here_are = [slice(end - n, end) for n, end in zip(sizes.tolist(), ends, strict=True)]
-            own = [(data.own(user), here) for user, here in zip(who.tolist(), here_are, strict=True)]
-            for (given, here), user, each in zip(own, who.tolist(), A, strict=True):
-                X[here] = data.X[given]
-                np.matmul(X[here], each, out=through[here])
-                np.matmul(X[here], self.mean[user], out=mean[given])
-            through *= -within
-            through += X
-            found = np.einsum("ij,ij->i", through @ doubt, through)
-            found += within * np.einsum("ij,ij->i", X, through)
-            for given, here in own:
-                variance[given] = found[here]
+        within, doubt, terms = self.prior.within, self.centres.doubt[k], self.terms
+        for user in users.tolist():
+            A = self.terms_of(np.array([user])).A[0] if terms is None else terms.A[user]
+            own = data.own(user)
+            X = data.X[own]
+            np.matmul(X, self.mean[user], out=mean[own])
+            through = X - within * np.matmul(X, A)
+            np.einsum("ij,ij->i", through @ doubt + within * X, through, out=variance[own])
 
 
 def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
@@ -364,26 +357,25 @@ def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
     who = np.arange(*users.indices(len(mixture))) if isinstance(users, slice) else users
     share, weights, d = mixture.share[who], mixture.weights[who], len(prior.m0)
     terms = mixture.terms_of(who)
-    G = np.eye(d) - prior.within * terms.A
-    doubt = (share @ centres.doubt.reshape(-1, d * d)).reshape(-1, d, d)
-    C = np.matmul(np.matmul(G, doubt), G)
-    C += (prior.within * share.sum(axis=1))[:, None, None] * G
+    G = -prior.within * terms.A
+    np.einsum("uii->ui", G)[...] += 1.0
+    C = np.matmul(G, (share @ centres.doubt.reshape(-1, d * d)).reshape(-1, d, d))
+    np.einsum("uii->ui", C)[...] += prior.within * share.sum(axis=1)[:, None]
+    C = np.matmul(C, G)
     alone = np.flatnonzero(weights[:, -1] > LIMITS.unlikely)
     if alone.size:
-        apart = mixture.users.some(who[alone]).at(prior.alone)
-        C[alone] += (prior.alone * weights[alone, -1])[:, None, None] * (np.eye(d) - prior.alone * apart.A)
+        apart, w = mixture.users.some(who[alone]).at(prior.alone), weights[alone, -1]
+        C[alone] -= (prior.alone**2 * w)[:, None, None] * apart.A
+        off = apart.posterior_means(np.broadcast_to(prior.m0, apart.a.shape), prior.alone) - mixture.mean[who[alone]]
+        C[alone] += w[:, None, None] * off[:, :, None] * off[:, None, :]
+        np.einsum("uii->ui", C)[alone] += (prior.alone * w)[:, None]
     torn = np.flatnonzero(weights.max(axis=1) < 1.0 - LIMITS.unlikely)
-    for k in range(weights.shape[1]) if torn.size else ():
-        if k < share.shape[1]:
-            some = torn[share[torn, k] > 0.0]
-            of, middle, variance = terms[some], centres.mean[k], prior.within
-        else:
-            some = np.intersect1d(torn, alone)
-            if not some.size:
-                break
-            of, middle, variance = apart[np.searchsorted(alone, some)], prior.m0, prior.alone
-        off = of.posterior_means(np.broadcast_to(middle, (len(some), d)), variance) - mixture.mean[who[some]]
-        C[some] += weights[some, k, None, None] * off[:, :, None] * off[:, None, :]
+    if torn.size:
+        used = np.flatnonzero(share[torn].any(axis=0))
+        means, some = centres.mean[used], terms[torn]
+        images = np.matmul(some.A, means.T).transpose(0, 2, 1)
+        off = (means + prior.within * (some.a[:, None] - images)) - mixture.mean[who[torn], None]  # (torn, used, d)
+        C[torn] += np.matmul((share[torn][:, used, None] * off).transpose(0, 2, 1), off)
     return 0.5 * (C + C.transpose(0, 2, 1))
 
 

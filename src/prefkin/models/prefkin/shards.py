@@ -155,8 +155,9 @@ def _groups_at(file: Path) -> Mixture:
 class PeopleOfShard:
     """The people of one shard in a metric, of whom a few are read at a time: memory that is new takes time."""
 
-    def __init__(self, data: ShardedComparisons, root: FloatArray, number: int) -> None:
+    def __init__(self, data: ShardedComparisons, root: FloatArray, number: int, *, checked: bool = True) -> None:
         self.data, self.metric, self.number = data, Metric(root), number
+        self.checked = checked  # by the first step
         self.labels, sizes = data.sizes(number)
         self.starts: IntArray = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
         self.held: tuple[int, UserRows] | None = None  # from which position on
@@ -170,8 +171,8 @@ class PeopleOfShard:
 
     def some(self, users: IntArray) -> Signed:
         """At these positions, in order."""
-        rows, here = self._rows(slice(int(users[0]), int(users[-1]) + 1))
-        return self.metric.signed(only(rows, users - users[0] + here.start))
+        around = slice(int(users[0]), int(users[-1]) + 1)
+        return self.metric.signed(self.data.between(self.number, around, users - users[0], checked=self.checked))
 
     def rows_of(self, users: IntArray) -> IntArray:
         """Where their rows are among those of the shard."""
@@ -181,7 +182,7 @@ class PeopleOfShard:
         """Rows among which those of these people are, and where."""
         if self.held is None or not self.held[0] <= users.start <= users.stop <= self.held[0] + len(self.held[1]):
             last = min(max(users.stop, users.start + AT_A_TIME), len(self))
-            self.held = users.start, self.data.between(self.number, slice(users.start, last))
+            self.held = users.start, self.data.between(self.number, slice(users.start, last), checked=self.checked)
         first, rows = self.held
         return rows, slice(users.start - first, users.stop - first)
 
@@ -193,7 +194,8 @@ def take_step(task: Task, number: int) -> None:
         own = _read(task.after / f"told-{number}.npz")
         told = Told(_groups_at(task.after / "told.npz"), own["kept"], own["who"], own["share"])
         state = None if task.before is None else _as_state(_read(task.before / f"state-{number}.npz"))
-        state, sums = STEPS[task.step](PeopleOfShard(task.data, task.root, number), state, told)
+        people = PeopleOfShard(task.data, task.root, number, checked=task.before is not None)
+        state, sums = STEPS[task.step](people, state, told)
         _write(task.after / f"state-{number}.npz", _of_state(state))
         _write(task.after / f"sums-{number}.npz", _of_sums(sums))  # last: a shard that has sums is done
 
@@ -228,7 +230,8 @@ class Posteriors(NamedTuple):
         mixture, wide, metric = fitted.mixture, fitted.wide, fitted.metric
         C = covariances(mixture, slice(None)) if tempered and data.dim <= STACKED_UP_TO else None
         known = fitted.covariances(slice(None)) if C is None or wide is not None else metric.covariance(C)
-        own = np.einsum("uii->u", mixture.terms_of(np.arange(len(data))).A, dtype=np.float64)
+        terms = mixture.terms_of(np.arange(len(data))) if mixture.terms is None else mixture.terms
+        own = np.einsum("uii->u", terms.A, dtype=np.float64)
         from_others = 1.0 - mixture.prior.within * own / data.dim
         return cls(
             per_user_sum(data.weights, data.starts),
