@@ -7,8 +7,8 @@ for a quarter of the questions at a time, and `update` in between. Evenly: as ma
 of `model.session`, which hears each answer before it asks the next. Loss: what estimates cost in log-loss over knowing
 the truth, mean over people and 2,000 pairs. Saved: the share of questions that planning needs less than the even spread
 for the loss that this one ends with (by the line between quarters; negative: more), by the mean losses over runs, with
-the standard error of leaving out one run at a time. Less: by how much the last loss of planning is below that of the
-even spread, mean and standard error over runs.
+the standard error of leaving out one run at a time; and mean and standard error of each run's own. Less: by how much
+the last loss of planning is below that of the even spread, mean and standard error over runs.
 People in four groups, or who differ by degrees; features are normal, or (ukp) 20 principal components of the texts of
 UKPConvArg in PREFKIN_DATA, with planted preferences.
 """
@@ -136,16 +136,18 @@ def tell(kind, people, found):
     print(f"{kind}: {n} runs of {people} people; {EACH} questions each over {START} answers")
     for name, values in zip(("planned", "evenly"), losses.T, strict=True):
         print(f"  {name:8}" + "".join(f"  {value:.4f}" for value in values))
-    without = (
-        np.array([saved(np.delete(found, i, axis=0).mean(axis=0)) for i in range(n)]) if n > 1 else np.full(1, np.nan)
-    )
-    error = np.sqrt((n - 1) / n * np.sum((without - without.mean()) ** 2))
-    less = 1.0 - found[:, -1, 0] / found[:, -1, 1]
-    less_error = np.std(less, ddof=1) / np.sqrt(n) if n > 1 else np.nan
+    without = [saved(np.delete(found, i, axis=0).mean(axis=0)) for i in range(n)] if n > 1 else [np.nan]
+    less, each = 1.0 - found[:, -1, 0] / found[:, -1, 1], [saved(one) for one in found]
     print(
-        f"  saved {saved(losses):+.0%} ± {error:.0%} of the questions; less {less.mean():+.1%} ± {less_error:.1%}",
+        f"  saved {saved(losses):+.0%} ± {np.std(without) * np.sqrt(n - 1):.0%} of the questions, run by run "
+        f"{np.mean(each):+.0%} ± {error(each):.0%}; less {less.mean():+.1%} ± {error(less):.1%}",
         flush=True,
     )
+
+
+def error(values):
+    """Standard error of the mean."""
+    return np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
 
 
 if __name__ == "__main__":

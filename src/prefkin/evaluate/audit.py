@@ -16,6 +16,7 @@ from prefkin.data.folds import by_content, held_out_folds, only, split_rows
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import ConvergenceError
 from prefkin.inference.estimate import fit_preference
+from prefkin.inference.many import estimate_users
 from prefkin.inference.spectrum import gram
 from prefkin.models.coverage import feature_name
 from prefkin.models.prefkin.calibrate import fitted_in
@@ -281,8 +282,7 @@ def chance_p_values(users: UserRows) -> FloatArray:
             return np.ones(len(users))
         size = float(np.mean(train.rows.Z**2)) or 1.0
         everybody += _hits(test, _common(train, size))
-        own = np.array([_own(train.of(u), size) for u in range(len(users))])
-        alone += _hits(test, own)
+        alone += _hits(test, estimate_users(train, ridge=train.dim * size))
     right = np.minimum(np.maximum(everybody, alone), sizes)
     typical = float(np.median(right / sizes))
     low = np.minimum(binom.cdf(right, sizes, typical) * len(users), 1.0)
@@ -295,10 +295,6 @@ def _common(train: UserRows, size: float) -> FloatArray:
     step = max(1, rows.Z.size // SAMPLE)
     some = Rows(rows.Z[::step], rows.y[::step], rows.weights[::step])
     return fit_preference(some, ridge=train.dim * size)
-
-
-def _own(rows: Rows, size: float) -> FloatArray:
-    return np.zeros(rows.Z.shape[1]) if len(rows.y) == 0 else fit_preference(rows, ridge=rows.Z.shape[1] * size)
 
 
 def _hits(test: UserRows, theta: FloatArray) -> FloatArray:

@@ -202,9 +202,7 @@ def _doubts(report: Report) -> str:
         )
         for one in report.least_known
     ]
-    groups = (
-        f"Evidence for or against groups, over differing by degrees: {report.evidence}. " if report.evidence else ""
-    )
+    groups = f"The evidence is {report.evidence}, over differing by degrees. " if report.evidence else ""
     left = (
         f"{groups}Of a typical person's answers to pairs like those asked, the model expects to foresee "
         f"{report.typical:.0%}. Those who are hardest to foresee:"
