@@ -79,7 +79,7 @@ def test_groups_are_shown_by_texts_that_they_chose(tmp_path, form):
     one, other = rng.integers(30, size=(2, 1200))
     one, other = one[one != other], other[one != other]
     users = rng.integers(12, size=len(one))
-    margin = np.where(users % 2, 8.0, -8.0) * (phi[one] - phi[other])[:, 0]
+    margin = np.where(users % 2, 3.0, -3.0) * (phi[one] - phi[other])[:, 0]
     y = (rng.random(len(one)) < 1 / (1 + np.exp(-margin))).astype(int)
     won, lost = np.where(y, one, other), np.where(y, other, one)
     shown = {"user": [f"user {u}" for u in users]}
@@ -115,6 +115,11 @@ def test_candidates_are_read_in_the_order_of_the_model(folder):
     assert shown.candidates.feature_names == names
     assert shown.candidates.features.tolist() == table.select(names).to_numpy().tolist()
     assert shown.texts == tuple(table["text"])
+
+
+def test_candidates_that_are_not_there_are_named(folder):
+    done = prefkin_says("report", "kin", "--out", "x.html", "--candidates", "none.csv", cwd=folder)
+    assert (done.returncode, done.stderr) == (2, "prefkin: none.csv: no such file\n")
 
 
 def test_methods_are_compared_when_asked(folder):

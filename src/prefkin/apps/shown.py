@@ -9,6 +9,7 @@ import numpy as np
 
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import is_missing
+from prefkin.data.columns import in_file
 from prefkin.data.formats import label_column, read_columns
 from prefkin.data.ratings import factor_names
 from prefkin.data.tables import EVERY_ITEM, read_candidates
@@ -67,7 +68,8 @@ def read_shown(
     Where the file has columns of these names, they are the features, in whatever order they stand there.
     """
     context, action = columns.get("context", "context"), columns.get("action", "action")
-    table = read_columns(path, (context, action, "text", "prompt"))
+    with in_file(path):
+        table = read_columns(path, (context, action, "text", "prompt"))
     if features is None and names is not None and set(names) <= set(table):
         features = names
     candidates = read_candidates(path, columns, features=features)

@@ -38,6 +38,10 @@ def report(
     if out_file.suffix.lower() not in (".html", ".htm"):
         raise InvalidParameter(f"--out {out_file}: the page is HTML; give a name that ends in .html")
     model, columns = load(folder), column_map(mapping)
+    if model._crowd is not None:
+        raise InvalidParameter(
+            f"{folder}: a report is about people in memory, these are in shards; fit some of the files"
+        )
     of_votes = {ours: theirs for ours, theirs in columns.items() if candidates is None or ours not in CANDIDATE_FIELDS}
     logged = None if votes is None else votes_of(model, votes, of_votes)
     if votes is not None:
