@@ -80,7 +80,7 @@ class Teacher:
                     found = alike
             asked = found.grouped and company is None
             # answers about items that recur depend on each other, which evidence takes for likeness
-            if asked and verdict.loss is not None and self._loss_of(found, people) > verdict.loss:
+            if asked and verdict.loss is not None and self._loss_of(found, people) > verdict.loss + CALIBRATION.clearly:
                 found = Search(fit, fit.degrees, fit.degrees)
         grouped, metric, degrees = found.grouped, found.fit.metric, found.fit.degrees
         chosen, wide, temperature = found.groups if grouped else degrees, None, verdict.temperature
