@@ -1,6 +1,7 @@
 """`prefkin embed`: texts become features that fit reads, each distinct one once, and work goes on where it ended."""
 
 import json
+import logging
 import re
 import sqlite3
 import sys
@@ -30,6 +31,7 @@ class Library:
 
     def __init__(self, name):
         if name == "none such":
+            logging.getLogger("huggingface_hub").warning("retrying\nand retrying")
             raise OSError("none such is not a model\nand more")
 
     def __iter__(self):

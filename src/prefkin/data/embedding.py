@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -87,7 +88,7 @@ def _json(path: Path) -> dict[str, Any]:
 def _loading(name: str) -> Iterator[None]:
     """Libraries fail to load a model in many ways."""
     try:
-        with _without_bars():
+        with _quietly():
             yield
     except ImportError as error:
         raise InvalidParameter(NEEDS.format(error.name or "sentence-transformers")) from None
@@ -97,20 +98,25 @@ def _loading(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
-    """Without the progress bars that transformers draws by itself: the terminal is ours."""
+def _quietly() -> Iterator[None]:
+    """Without what libraries write to the terminal by themselves, progress bars and retries: an error is one line."""
+    former = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        from transformers.utils import logging
-    except ImportError:
-        yield
-        return
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
+        try:
+            from transformers.utils import logging as bars
+        except ImportError:
+            yield
+            return
+        shown = bars.is_progress_bar_enabled()
+        bars.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if shown:
+                bars.enable_progress_bar()
     finally:
-        if shown:
-            logging.enable_progress_bar()
+        logging.disable(former)
 
 
 def _sentence_transformer(name: str, batch_size: int) -> Encoder:
