@@ -170,13 +170,19 @@ class _Tiles(NamedTuple):
 def nearest_pair(theta: FloatArray, extra: FloatArray) -> tuple[int, int] | None:
     """The pair u < v with the least ‖θ_u − θ_v‖ + extra_u + extra_v; None when there is none with finite extras.
 
+    Users are looked at in the order of the coordinate in which they differ most: who is further apart in that alone
+    than the best pair so far need not be looked at.
+
     >>> nearest_pair(np.array([[0.0], [1.0], [3.0], [3.5]]), np.array([0.0, 0.0, 0.0, 2.0]))
     (0, 1)
     """
     members = np.flatnonzero(np.isfinite(extra))
     if len(members) < 2:
         return None
+    axis = int(np.argmax(theta[members].var(axis=0)))
+    members = members[np.argsort(theta[members, axis], kind="stable")]
     centred = theta[members] - theta[members].mean(axis=0)
+    line = centred[:, axis]
     beyond = extra[members] - extra[members].min()
     unit = max(float(np.abs(centred).max()), float(beyond.max()), 1e-300)  # so that float32 does not overflow
     points = (centred / unit).astype(np.float32)
@@ -185,6 +191,8 @@ def nearest_pair(theta: FloatArray, extra: FloatArray) -> tuple[int, int] | None
     best, pair = np.inf, (-1, -1)
     for top in range(0, len(members), TILE):
         for left in range(top, len(members), TILE):
+            if left > top and line[left] - line[top + TILE - 1] > best * (1.0 + 1e-9):
+                break
             rows, columns = slice(top, top + TILE), slice(left, left + TILE)
             size = square[rows, None] + square[columns]
             apart = size - np.float32(2.0) * (points[rows] @ points[columns].T) - np.float32(SLACK) * size
@@ -197,7 +205,7 @@ def nearest_pair(theta: FloatArray, extra: FloatArray) -> tuple[int, int] | None
             lowest = np.unravel_index([int(np.argmin(needed))], needed.shape)
             for near in (lowest, None):  # the lowest first: with it few are left to look at
                 some = np.nonzero(needed <= best / unit * (1.0 + 1e-6)) if near is None else near
-                one, other = members[some[0] + top], members[some[1] + left]
+                one, other = np.sort([members[some[0] + top], members[some[1] + left]], axis=0)
                 exact = np.linalg.norm(theta[other] - theta[one], axis=1)
                 exact += (extra[one] - extra[members].min()) + (extra[other] - extra[members].min())
                 for total, u, v in zip(exact.tolist(), one.tolist(), other.tolist(), strict=True):
