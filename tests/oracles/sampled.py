@@ -15,6 +15,7 @@ class Posterior(NamedTuple):
     mean: np.ndarray  # (U, d)
     covariance: np.ndarray  # (U, d, d)
     error: np.ndarray  # (U, d) standard error of the mean
+    doubt: np.ndarray  # (U, d) standard error of the variance
     log_evidence: float
     effective: float  # draws that independent ones would have to be as many as
 
@@ -58,8 +59,10 @@ def by_importance(people, within, top, rng, draws=40_000, freedom=6.0):
     mean = share @ theta
     off = theta - mean
     error = np.sqrt((share**2) @ off**2)
+    doubt = np.sqrt((share**2) @ (off**2 - share @ off**2) ** 2)
     covariance = np.array([(off[:, u * d : (u + 1) * d].T * share) @ off[:, u * d : (u + 1) * d] for u in range(U)])
-    return Posterior(mean.reshape(U, d), covariance, error.reshape(U, d), evidence, float(1.0 / (share**2).sum()))
+    mean, error, doubt = (each.reshape(U, d) for each in (mean, error, doubt))
+    return Posterior(mean, covariance, error, doubt, evidence, float(1.0 / (share**2).sum()))
 
 
 def small_problem(rng, kind):

@@ -8,7 +8,9 @@ from prefkin import PrefKin
 from prefkin.data.rows import Rows, UserRows
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import Signed
+from prefkin.models.prefkin.by_draws import matched_by_draws
 from prefkin.models.prefkin.degrees import fit_degrees
+from prefkin.models.prefkin.mixture import Prior
 from tests.oracles.sampled import by_importance, small_problem
 
 
@@ -18,19 +20,49 @@ def signed(people):
     return Signed.of_users(UserRows(Rows(X, np.ones(len(X)), weights), starts, np.arange(len(people))))
 
 
-@pytest.mark.parametrize("kind", ["plain", "repeats", "certain"])
-def test_posteriors_are_the_sampled_ones_but_for_what_propagation_leaves_out(kind):
-    rng = np.random.default_rng([14, len(kind)])
+@pytest.mark.parametrize("kind", ["plain", "repeats", "certain", "weights"])
+def test_posteriors_of_few_answers_are_the_sampled_ones(kind):
+    """Means and variances within three errors of the sampling; propagation alone has 45 to 92 % of variances."""
+    rng, within = np.random.default_rng([16, len(kind)]), []
     for _ in range(8):
         people = small_problem(rng, kind)
-        fit = fit_degrees(signed(people))
-        sampled = by_importance(people, fit.prior.within, fit.prior.top, rng)
-        spread = np.sqrt(np.einsum("uii->ui", sampled.covariance))
-        found = np.array([np.diag(fit.person(u).covariance()) for u in range(len(people))])
-        assert (np.abs(fit.mean - sampled.mean) <= 0.2 * spread + 4.0 * sampled.error).all()
-        assert (found / spread**2).min() >= 0.5
-        assert (found / spread**2).max() <= 1.5
-        assert fit.evidence <= 0.0
+        data = signed(people)
+        propagated = fit_degrees(data)
+        found = matched_by_draws(propagated, data)
+        sampled = by_importance(people, found.prior.within, found.prior.top, rng)
+        assert propagated.evidence <= 0.0
+        if sampled.effective > 1000:
+            alone, variance = (
+                np.array([np.diag(fit.person(u).covariance()) for u in range(len(people))])
+                for fit in (propagated, found)
+            )
+            wanted = np.einsum("uii->ui", sampled.covariance)
+            assert (np.abs(propagated.mean - sampled.mean) <= 0.2 * np.sqrt(wanted) + 4.0 * sampled.error).all()
+            assert 0.5 <= (alone / wanted).min() <= (alone / wanted).max() <= 1.5
+            within.extend((np.abs(found.mean - sampled.mean) < 3.0 * sampled.error).ravel())
+            within.extend((np.abs(variance - wanted) < 3.0 * sampled.doubt).ravel())
+    assert len(within) > 20
+    assert np.mean(within) > 0.95
+
+
+def test_posteriors_by_draws_do_not_depend_on_how_rows_are_written():
+    """Axes turned, rows in another order, an answer twice for one that counts twice, an answer that does not count."""
+    people = small_problem(np.random.default_rng(4), "plain")[:1]
+    (X, weights), rng = people[0], np.random.default_rng(5)
+    assert len(X) > 3
+    turn, order = np.linalg.qr(rng.standard_normal((X.shape[1], X.shape[1])))[0], rng.permutation(len(X))
+    weights = np.where(np.arange(len(X)) == 1, 2.0, weights)
+    written = [
+        (X, weights),
+        (X[order] @ turn, weights[order]),
+        (X[[1, *range(len(X))]], np.ones(len(X) + 1)),
+        (np.vstack([X, X[:1] + 1.0]), np.append(weights, 0.0)),
+    ]
+    start = Prior(np.zeros(X.shape[1]), 1.0, 4.0, 4.0)
+    found = [matched_by_draws(fit_degrees(signed([each]), start=start), signed([each])) for each in written]
+    means = [each.mean[0] for each in found]
+    means[1] = turn @ means[1]
+    assert np.allclose(means, means[0], rtol=1e-5, atol=1e-6)
 
 
 def test_weights_over_decades_lead_no_posterior_astray():

@@ -7,6 +7,7 @@ metric     how people differ: isotropic, diagonal, full or whitened covariance, 
 groups     the search for who belongs together
 crowd      the same among thousands: sets merged with their likely partners
 modes      those whose sites do not settle
+by_draws   few answers, matched together
 settling   everybody under a prior learnt from some: in parts, of which no memory need hold all
 odds       what speaks for and against two users belonging together
 calibrate  what held-out answers decide: the metric, spread of users, trust in probabilities

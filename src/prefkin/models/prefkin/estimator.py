@@ -48,6 +48,7 @@ from prefkin.models.base import (
 )
 from prefkin.models.files import write_model_file
 from prefkin.models.likeness import Likeness
+from prefkin.models.prefkin.by_draws import matched_by_draws
 from prefkin.models.prefkin.calibrate import (
     Fitted,
     temperature_of_groups,
@@ -230,7 +231,8 @@ class PrefKin(PreferenceModel):
         if len(known) < len(rows):
             wide = None if wide is None else settle(wide, known, data)
             chosen = settle(chosen, known, data)
-        chosen, wide = at_their_modes(chosen, data), None if wide is None else at_their_modes(wide, data)
+        chosen = matched_by_draws(at_their_modes(chosen, data), data)
+        wide = None if wide is None else matched_by_draws(at_their_modes(wide, data), data)
         if lesson.tempered:
             temperature = temperature_of_groups(chosen, data)
         for computed_when_asked_for in ("radius_", "_radii", "own_theta_", "_likeness"):

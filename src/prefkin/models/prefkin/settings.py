@@ -8,7 +8,18 @@ import numpy as np
 
 from prefkin.inference.quadratics import Signed
 
-__all__ = ["CALIBRATION", "HABIT", "LIMITS", "METRIC", "TRUST", "Effort", "affordable", "largest_crowd", "searching"]
+__all__ = [
+    "CALIBRATION",
+    "DRAWN",
+    "HABIT",
+    "LIMITS",
+    "METRIC",
+    "TRUST",
+    "Effort",
+    "affordable",
+    "largest_crowd",
+    "searching",
+]
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,24 @@ class Side:
     variances: tuple[float, ...] = (0.0, *np.round(np.geomspace(0.003, 10.0, 36), 5).tolist())  # between people
 
 
-LIMITS, TRUST, CALIBRATION, METRIC, HABIT = Limits(), Trust(), Calibration(), Learning(), Side()
+@dataclass(frozen=True)
+class Drawn:
+    """Few answers, matched as a whole by draws: half a second at most."""
+
+    answers: int = 128  # of everybody, not counting those that were given before
+    directions: int = 12  # in which margins matched together vary: beyond, draws are too rare everywhere
+    draws: int = 1 << 16  # at most: variances to some permille
+    numbers: int = 1 << 21  # draws of everybody's margins
+    effective: float = 4000.0  # draws that independent ones would have to be as many as, else sites stay
+    rounds: int = 4
+    settled: float = 0.002  # standard deviations, or share of a variance
+    precise: float = 1e-7  # share of a variance
+    steps: int = 500  # of quasi-Newton
+
+
+LIMITS, TRUST, CALIBRATION, METRIC, HABIT, DRAWN = (
+    Limits(), Trust(), Calibration(), Learning(), Side(), Drawn()
+)  # fmt: skip
 
 _ROUND = 5e8  # multiplications up to which a round over all users costs too little to spare anything
 _SEARCH = 5e9  # multiplications that a round over those may take among whom groups are sought: a minute or two in all
