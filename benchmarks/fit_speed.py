@@ -3,7 +3,7 @@
     python benchmarks/fit_speed.py [covariance] [many] [estimates]
 
 covariance: the full covariance of 100,000 people of 10 answers about 10 features, learnt from 2,000 of them and then,
-as in a fit, in a few rounds from everybody; then `PrefKin(metric="full").fit`, which learns it from as many as its
+as in a fit, from everybody; then `PrefKin(metric="full").fit`, which learns it from as many as its
 budget allows, seeks groups and places everybody. many: `PrefKin().fit` of 20,000 people of 20 answers about 8 features.
 estimates: `PrefKin().fit` of 1,000 people of 200 answers about 32 features, and scikit-learn's own logistic regression
 of each of them. People differ by degrees, with correlated tastes. CPU seconds, one thread (set OMP_NUM_THREADS=1); a
@@ -48,7 +48,7 @@ def covariance():
 
     def from_everybody():
         some = fitted_in(only(rows, np.arange(0, len(rows), 50)), "full")
-        return learn_metric(rows, "full", Unit.of(rows, "full"), some.for_others(rows), METRIC.again)
+        return learn_metric(rows, "full", Unit.of(rows, "full"), some.for_others(rows), METRIC.rounds)
 
     found, took = seconds(from_everybody)
     learnt = found.prior.within * found.metric.covariance(np.eye(10))

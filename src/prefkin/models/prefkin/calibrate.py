@@ -129,9 +129,10 @@ class Fit(NamedTuple):
         return Learnt(self.metric, self.degrees.prior, self.degrees.sites)
 
     def for_others(self, rows: UserRows) -> Learnt:
-        """Likewise, for other rows."""
-        prior, sizes = self.degrees.prior, self.metric.signed(rows).sizes
-        return Learnt(self.metric, prior, Sites.start(rows.rows.weights, (prior.within + prior.top) * sizes))
+        """Likewise, for other rows: sites that do not agree with it yet would lead a covariance away first."""
+        data, prior = self.metric.signed(rows), self.degrees.prior
+        sites = Sites.start(data.weights, (prior.within + prior.top) * data.sizes)
+        return Learnt(self.metric, prior, _matched(data, sites, prior.within, prior.top, CALIBRATION.acquainted))
 
 
 def fitted_in(rows: UserRows, kind: str, start: Learnt | None = None, rounds: int = METRIC.rounds) -> Fit:
@@ -364,8 +365,8 @@ class _Court:
         options = [[Option(self.kind, a, middle.common + step) for step in reach] for a in apart]
         loss = {option: np.zeros((1, 1)) for row in options for option in row}
         for k, case in enumerate(self.cases):
-            case = self._matched(case, *_scales(self.prior, middle.times))
-            self.cases[k] = case
+            sites = _matched(case.known, case.sites, *_scales(self.prior, middle.times), CALIBRATION.matching)
+            self.cases[k] = case = case._replace(sites=sites)
             users = expand(case.known, case.sites)
             for row in options:
                 within = _scales(self.prior, row[0].times)[0]
@@ -378,14 +379,13 @@ class _Court:
                     loss[option] = loss[option] + _loss(case, margin)
         return loss
 
-    @staticmethod
-    def _matched(case: _Case, within: float, top: float) -> _Case:
-        sites = case.sites
-        for _ in range(CALIBRATION.matching):
-            terms = expand(case.known, sites).at(within)
-            beliefs = row_beliefs(case.known, terms, within, *_centre(terms, top))
-            sites = improved(sites, case.known, *beliefs)
-        return case._replace(sites=sites)
+
+def _matched(data: Signed, sites: Sites, within: float, top: float, rounds: int) -> Sites:
+    """Sites that agree with these variances."""
+    for _ in range(rounds):
+        terms = expand(data, sites).at(within)
+        sites = improved(sites, data, *row_beliefs(data, terms, within, *_centre(terms, top)))
+    return sites
 
 
 def _missed(splits: Sequence[_Split]) -> float:

@@ -122,7 +122,7 @@ class Teacher:
     def _in_a_metric(self, rows: UserRows, plain: Fit) -> tuple[Fit, Verdict]:
         """Users who differ by degrees, in the metric asked for or the one that held-out answers speak for.
 
-        Each kind is learnt from those who judge; the chosen one then from all of these users, which needs few rounds.
+        Each kind is learnt from those who judge; the chosen one then, begun there, from all of these users.
         """
         some = self._sample(rows, max(LIMITS.most_users, CALIBRATION.answers * len(rows) // len(rows.rows.y)))
         few = only(rows, some)
@@ -134,7 +134,7 @@ class Teacher:
         verdict = judge(few, fits, self.predict_for) if self.metric == "auto" else Verdict(list(fits)[-1])
         fit = fits[verdict.kind]
         if len(few) < len(rows):
-            fit = fitted_in(rows, verdict.kind, fit.for_others(rows), METRIC.again)
+            fit = fitted_in(rows, verdict.kind, fit.for_others(rows))
         return fit, verdict
 
     def _sample(self, rows: UserRows, most: int) -> IntArray:

@@ -69,6 +69,7 @@ class Calibration:
     most_of_it: float = 0.75  # of what rows vary
     farther: float = 0.1  # held-out log-likelihood against half a decade squared between a variance and its evidence
     matching: int = 2  # rounds of sites for other variances
+    acquainted: int = 4  # and of people from whom the variances were not learnt
     temperatures: tuple[float, ...] = tuple(
         np.round(np.concatenate([1.06 ** np.arange(-16.0, 13.0), np.geomspace(2.2, 40.0, 17)]), 3).tolist()
     )
