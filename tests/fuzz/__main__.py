@@ -67,7 +67,7 @@ def main():
                 found,
                 shown,
             )
-        count = found.pop("tried")
+        count = found.pop("tried", 0)  # none, if somebody asked for the end
         faults += len(found)
         spent = time.process_time() - start
         print(
