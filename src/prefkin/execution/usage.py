@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from ctypes import CDLL
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 __all__ = ["children_seconds", "free_memory", "keep_freed_memory", "peak_memory_gb"]
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 def _used(whose: str) -> Any:
@@ -56,7 +60,11 @@ def free_memory() -> int:
 def keep_freed_memory() -> None:
     """Let this process use again what it frees, instead of asking the system for it over and over.
 
-    The C library of Linux gives back what is free above twice the largest piece of up to 32 MB that it saw freed, and
-    new pages cost more than what is computed in them: a fifth of the time of a shard. So it is shown a large one.
+    The C library of Linux gives back what is free above some limit, and every larger piece at once; new pages cost more
+    than what is computed in them. The limits grow by themselves, but not where somebody has set one, as Dask does for
+    its workers.
     """
-    bytearray(31 << 20)
+    with suppress(AttributeError, OSError, TypeError):  # there is no such thing elsewhere
+        tuned = CDLL(None).mallopt
+        tuned(M_MMAP_THRESHOLD, 32 << 20)
+        tuned(M_TRIM_THRESHOLD, 256 << 20)
