@@ -171,14 +171,13 @@ def test_doubt_counts_as_if_rows_between_folds_of_items_had_been_learnt_from():
     assert _missed(dealt) == pytest.approx(0.75)
 
 
-@pytest.mark.parametrize("strength", [2.0, 8.0])
-def test_groups_among_items_that_recur_are_not_refused_by_chance(strength):
+def test_groups_among_items_that_recur_are_not_refused_by_chance():
     """Two opposite tastes: held-out answers are foretold as well by degrees as by groups, to within a unit."""
     rng = np.random.default_rng(3)
     items, (one, other) = rng.standard_normal((30, 3)), rng.integers(30, size=(2, 1200))
     one, other = one[one != other], other[one != other]
     users = rng.integers(12, size=len(one))
-    margin = np.where(users % 2, strength, -strength) * (items[one] - items[other])[:, 0]
+    margin = np.where(users % 2, 8.0, -8.0) * (items[one] - items[other])[:, 0]
     answers = rng.random(len(one)) < 1 / (1 + np.exp(-margin))
     model = PrefKin().fit(Comparisons.from_sides(items[one], items[other], answers.astype(float), users))
     assert model.structure_ == "groups"

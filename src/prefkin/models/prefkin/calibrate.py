@@ -231,6 +231,9 @@ def loss_of_groups(rows: UserRows, metric: Metric, groups: Mixture, predict_for:
         data, sites = metric.signed(train), groups.sites.of(split.known)
         case = _Case(data, metric.signed(test), split.weights, sites, np.diff(train.starts) > 0)
         mixture = solved(expand(data, sites), sites, groups.share, groups.prior)
+        for _ in range(CALIBRATION.matching):  # as the options that groups are compared with
+            sites = mixture.refined(data)
+            mixture = solved(expand(data, sites), sites, groups.share, groups.prior)
         total = total + _loss(case, moderated(*mixture.margins(case.unseen)))
     return _total(total)
 
