@@ -171,6 +171,7 @@ def test_doubt_counts_as_if_rows_between_folds_of_items_had_been_learnt_from():
     assert _missed(dealt) == pytest.approx(0.75)
 
 
+@pytest.mark.long
 def test_groups_among_items_that_recur_are_not_refused_by_chance():
     """Two opposite tastes: held-out answers are foretold as well by degrees as by groups, to within a unit."""
     rng = np.random.default_rng(3)
