@@ -416,3 +416,12 @@ def test_a_table_of_items_is_enough_as_candidates():
         read_candidates(pl.DataFrame({"item": [["p"]], "phi0": [1.0]}))
     with pytest.raises(InvalidTable, match="'p' stands twice"):
         read_candidates(pl.concat([table, table]), features=["tone"])
+
+
+@pytest.mark.parametrize("slip", ["nan", "n.a.", "1,5"])
+def test_one_slip_in_a_column_of_numbers_does_not_drop_the_feature(tmp_path, slip):
+    path = tmp_path / "votes.csv"
+    rows = ["user,y,first_salt,first_fat,second_salt,second_fat", "ann,1,.1,.2,.3,.4", f'bo,0,.5,.6,.7,"{slip}"']
+    path.write_text("\n".join(rows) + "\n")
+    with pytest.warns(FeaturesWarning), pytest.raises(PrefkinError, match="row 1"):
+        read_comparisons(path)

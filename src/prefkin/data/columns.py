@@ -144,8 +144,9 @@ class Table:
         used = {*self.names.values(), *(other for ours in self.names for other in ALIASES.get(ours, ()))}
         numbers = [column for column in self.columns if column not in used and holds_numbers(self.columns[column])]
         prefixes = [f"{self.names[side]}_" for side in ("first", "second")] if name == "z" else []
-        sides = [[column.removeprefix(p) for column in numbers if column.startswith(p)] for p in prefixes]
-        found = [feature for feature in sides[0] if feature in sides[1]] if prefixes else []
+        names = [column.removeprefix(p) for p in prefixes for column in numbers if column.startswith(p)]
+        # numbers on one side are meant to be on the other, too: a slip of the pen there is told by its row
+        found = [name for name in dict.fromkeys(names) if all(p + name in self.columns for p in prefixes)]
         self.features_named = tuple(found or numbers)
         if self.features_named:
             shown = ",".join(self.features_named[:8]) + (",..." if len(self.features_named) > 8 else "")
