@@ -1,6 +1,7 @@
 """What the program leaves when output, disk or person end it early: everything or nothing, and one line."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import polars as pl
 import pytest
 
 import prefkin
-from prefkin import OffC2PL
+from prefkin import OffC2PL, PrefKin
 from tests.conftest import draw_answers, prefkin_says
 
 
@@ -118,6 +119,39 @@ def test_pictures_of_a_former_fit_do_not_stay_beside_a_new_one(votes, tmp_path):
     (tmp_path / "kin" / "notes.txt").write_text("mine")
     assert prefkin_says("fit", votes, *FIT, cwd=tmp_path).returncode == 0
     assert (tmp_path / "kin" / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        (("fit", "kin/summary.json", "--gamma", "1", "--out", "kin"), "kin/summary.json"),
+        (("plan", "kin", "--candidates", "c.json", "--budget", "3", "--out", "c.json"), "c.json"),
+        (("plan", "kin", "--candidates", "c.json", "--budget", "3", "--out", "kin/model.safetensors"), None),
+        (("predict", "kin", "--pairs", "votes.csv", "--out", "kin/users.csv"), "kin/users.csv"),
+        (("embed", "c.json", "--encoder", "any", "--out", "t.parquet", "--cache", "c.json"), "c.json"),
+        (("embed", "c.json", "--encoder", "any", "--out", "t.parquet", "--cache", "t.parquet"), "t.parquet"),
+        (("export", "kin", "--to", "argilla", "--candidates", "c.json", "--out", "c.json"), "c.json"),
+        (("export", "kin", "--to", "argilla", "--candidates", "c.json", "--out", "kin/summary.json"), None),
+        (("export", "kin", "--to", "argilla", "--candidates", "c.json", "--plan", "p.json", "--out", "p.json"), None),
+        (("answers", "store.csv", "--out", "store.csv"), None),
+    ],
+)
+def test_nothing_overwrites_what_it_is_made_from(votes, tmp_path, command, kept):
+    Z, y, users = draw_answers(np.random.default_rng(7), sizes=[20] * 4)
+    (tmp_path / "kin").mkdir()
+    PrefKin().fit(Z, y, users=users).save(tmp_path / "kin" / "model.safetensors")
+    row = {"user": 1, "y": 1, "context": "x", "first": "a", "second": "b", "z0": 1.0, "z1": 0.0, "z2": 0.0}
+    actions = [{"context": "x", "action": name, "text": name, "phi": [i, 1, 0]} for i, name in enumerate("ab")]
+    (tmp_path / "c.json").write_text(json.dumps(actions))
+    for name in ("p.json", "kin/summary.json"):
+        (tmp_path / name).write_text(json.dumps([row, row | {"y": 0}]))
+    for name in ("votes.csv", "kin/users.csv", "store.csv"):
+        (tmp_path / name).write_bytes(votes.read_bytes())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    done = prefkin_says(*command, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"{kept or command[-1]}: this is what is " in done.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_ranking_does_not_overwrite_what_it_is_made_from(tmp_path):

@@ -384,8 +384,15 @@ def test_records_for_argilla_of_a_plan(folder, items):
         (("--out", "t.json", "--candidates", "items.parquet", "--votes", "votes.parquet"), "--votes is for --to trl"),
         (("--out", "t.json", "--candidates", "items.parquet", "--plan", "votes.parquet"), "lacks column context"),
         (("--out", "t.json", "--candidates", "items.parquet", "--plan", "odd.csv"), "is not among the candidates"),
+        (("--out", "t.json", "--candidates", "items.parquet", "--plan", "same.csv"), "'cup 1' with itself"),
+        (("--out", "t.json", "--candidates", "items.parquet", "--plan", "nobody.csv"), "the user is missing in row 0"),
     ],
 )
 def test_questions_that_cannot_be_asked_are_refused(folder, items, options, reason):
-    (folder / "odd.csv").write_text("user,context,first,second\nuser 1,tea,cup 1,cup 6\n")
+    for name, row in (
+        ("odd", "user 1,tea,cup 1,cup 6"),
+        ("same", "user 1,tea,cup 1,cup 1"),
+        ("nobody", ",tea,cup 1,cup 0"),
+    ):
+        (folder / f"{name}.csv").write_text(f"user,context,first,second\n{row}\n")
     assert reason in refused(folder, "kin", "--to", "labelstudio", *options)

@@ -18,6 +18,7 @@ from prefkin.apps.cli.commands import run
 from prefkin.data.shards import MANIFEST, shard_name
 from prefkin.execution.executor import on_executor
 from prefkin.models.prefkin import shards
+from tests.conftest import prefkin_says
 from tests.models.prefkin.test_shards import folder_of, people
 
 FIT = [sys.executable, "-m", "prefkin", "fit"]
@@ -58,6 +59,34 @@ def test_options_that_do_not_fit(votes, tmp_path, monkeypatch, capsys, more, wor
     assert fit(monkeypatch, votes, "--out", tmp_path / "kin", *more) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "kin").exists()
+
+
+def test_a_folder_of_somebody_else_is_refused_before_the_work(votes, tmp_path, monkeypatch, capsys):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "notes.txt").write_text("theirs")
+    before = contents(tmp_path)
+    for out in (tmp_path / "theirs", votes):
+        assert fit(monkeypatch, votes, "--out", out) == 2
+        assert "which no fit wrote; give another folder" in capsys.readouterr().err.splitlines()[0]
+    assert contents(tmp_path) == before
+
+
+def test_a_fit_in_memory_is_followed_by_one_in_shards(votes, tmp_path, monkeypatch, capsys):
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "part.parquet").write_bytes(sorted(votes.glob("*.parquet"))[0].read_bytes())
+    assert fit(monkeypatch, tmp_path / "some", "--gamma", "1", "--no-pictures", "--out", tmp_path / "kin") == 0
+    assert (tmp_path / "kin" / "users.csv").exists()
+    assert fit(monkeypatch, votes, "--out", tmp_path / "kin") == 0, capsys.readouterr().err
+    assert not (tmp_path / "kin" / "users.csv").exists()
+    # what is about everybody together is refused in words
+    (tmp_path / "cands.csv").write_text("context,action,phi0,phi1,phi2\nx,a,1,0,0\nx,b,0,1,0\n")
+    for command in (
+        ("plan", "kin", "--candidates", "cands.csv", "--budget", "3", "--out", "plan.csv"),
+        ("export", "kin", "--to", "reward-head", "--groups", "--out", "heads"),
+    ):
+        done = prefkin_says(*command, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "these people are in shards, not in memory" in done.stderr
 
 
 @pytest.mark.long

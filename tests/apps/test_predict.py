@@ -95,6 +95,7 @@ def test_people_in_general_are_surer_than_nothing_and_less_sure_than_somebody():
     [
         ("user,z0,z1\n0,1,0\n", [], "bad.csv has 2 features, but the model was fitted with 3"),
         ("user,z0,z1,z2\n,1,0,0\n", [], "row 0 (counted from 0)"),
+        ("user,z0,z1,z2\n0,1,nan,0\n", [], "row 0 (counted from 0); fill it in, or leave such rows out of the file\n"),
         ("user,z0,z1,z2\n0,1,x,0\n", [], "column z1 is not a number in row 0"),
         ("user,z0,z1,z2,p\n0,1,0,0,1\n", [], "there is a column p already; rename it"),
         ("user,y\n0,1\n", [], "the table lacks the features"),

@@ -108,3 +108,30 @@ def test_a_plan_is_a_file_in_the_order_in_which_to_ask(folder):
     done = prefkin_says(*words[:3], "narrow.npz", *words[4:-1], "other.csv", cwd=folder)
     assert done.stderr.startswith("prefkin: narrow.npz has 2 features, but the model was fitted with 3")
     assert not (folder / "other.csv").exists()
+
+
+def test_what_was_fitted_does_not_count_twice(folder, votes):
+    """The file of the fit, and one that has grown since, as `prefkin answers` writes it."""
+    before = (folder / "kin" / "model.safetensors").read_bytes()
+    grown = pl.concat(
+        [pl.read_csv(folder / name, schema_overrides={"user": str}) for name in ("votes.csv", "late.csv")]
+    )
+    grown.write_csv(folder / "grown.csv")
+    for name in ("votes.csv", "grown.csv"):
+        done = prefkin_says("update", "kin", name, cwd=folder)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert f"{name}: all 820 answers that the model knows of these people stand in it again" in done.stderr
+    assert (folder / "kin" / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"[1, 2]", b"\xff\xfe{", b'{"method": {}}', b'{"comparison": [{"method": "PrefKin"}]}']
+)
+@pytest.mark.parametrize("command", [("update", "kin", "late.csv"), ("report", "kin", "--out", "page.html")])
+def test_a_damaged_summary_is_said_and_costs_nothing_else(folder, command, content):
+    (folder / "kin" / "summary.json").write_bytes(content)
+    done = prefkin_says(*command, cwd=folder)
+    assert (done.returncode, done.stderr) == (
+        0,
+        "note: kin/summary.json is damaged; how methods compared is not known from it\n",
+    )

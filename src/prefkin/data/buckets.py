@@ -190,6 +190,11 @@ class Sources:
             user = pl.col(self._named("user")).cast(pl.String)
         else:
             raise InvalidTable(f"{self.folder}: user labels are of type {kind}; make them integers or text")
+        if (kind := self.schema[self._named("y")]) in (pl.String, pl.Categorical, pl.Enum):
+            raise InvalidTable(
+                f"{self.folder}: answers in column {self._named('y')} are of type {kind}; code 1 where the first was "
+                "preferred, 0 where the second was"
+            )
         chosen = [user.alias("user"), pl.col(self._named("y")).cast(pl.Float32).alias("y"), self._features.alias("z")]
         if self._has("weight"):
             chosen.append(pl.col(self._named("weight")).cast(pl.Float64).alias("weight"))

@@ -20,7 +20,21 @@ import numpy as np
 
 from prefkin.errors import ModelFileError, ShardError
 
-__all__ = ["held_alone", "label_from_json", "label_to_json", "linked_folder", "replace_folder", "write_atomically"]
+__all__ = [
+    "held_alone",
+    "label_from_json",
+    "label_to_json",
+    "linked_folder",
+    "refuse_foreign",
+    "replace_folder",
+    "write_atomically",
+]
+
+OF_A_FIT = (
+    *("model.safetensors", "crowd.safetensors", "people", "later", "encoder.json"),
+    *("summary.json", "users.csv", "groups.csv", "items.csv"),
+)
+"""What fits write, in memory and in shards; and pictures."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -61,17 +75,20 @@ def replace_folder(folder: Path, contents: Mapping[str, bytes], ours: Collection
                 shutil.rmtree(fresh, ignore_errors=True)  # what was there before, or what could not be put there
 
 
+def refuse_foreign(folder: Path) -> None:
+    """A folder whose place is taken as a whole must hold nothing but what a fit wrote."""
+    if folder.exists() and not folder.is_dir():
+        raise ModelFileError(f"{folder}: there is a file of that name; give a folder")
+    for entry in folder.iterdir() if folder.exists() else ():
+        if entry.name not in OF_A_FIT and entry.suffix != ".png":
+            raise ModelFileError(f"{folder}: {entry.name} is in it, which no fit wrote; give another folder")
+
+
 def linked_folder(folder: Path, contents: Mapping[str, bytes], links: Mapping[str, Path]) -> None:
     """A folder of files, some of which are there already and get a second name; it takes the place of a former one."""
     target = folder.resolve()
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    known = {*contents, *(Path(name).parts[0] for name in links), "later", "model.safetensors", "summary.json"}
-    if target.exists():
-        if not target.is_dir():
-            raise ModelFileError(f"{folder}: there is a file of that name; give a folder")
-        for entry in target.iterdir():
-            if entry.name not in known and entry.suffix != ".png":
-                raise ModelFileError(f"{folder}: {entry.name} is in it, which no fit wrote; give another folder")
+    refuse_foreign(folder)
     with _told_of(folder), _parents(target):
         try:
             for name, source in links.items():

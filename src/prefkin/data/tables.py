@@ -168,9 +168,14 @@ def read_pairs(
             raise table.lacks("column user (or worker, annotator)", "user")
         users = table.labels("user")
         nobody_answered = np.zeros(len(users))  # checks are the same as of comparisons
+        unnamed = missing_labels(users)
+        if unnamed.any():
+            raise InvalidTable(f"the user is missing in row {int(np.argmax(unnamed))} (counted from 0); fill it in")
         if table.has_features("z"):
             named = table.feature_names("z")
-            data = Comparisons.from_arrays(table.features("z"), nobody_answered, users, feature_names=named)
+            data = Comparisons.from_arrays(
+                _given(table.features("z"), "z"), nobody_answered, users, feature_names=named
+            )
         else:
             sides = next((pair for pair in SIDES if all(map(table.has_features, pair))), None)
             if sides is None:
@@ -179,8 +184,22 @@ def read_pairs(
                 one, other = (_texts(table, side, embed) for side in sides)
             else:
                 one, other = (_items(table, side, items, features) for side in sides)
-            data = Comparisons.from_sides(one, other, nobody_answered, users, feature_names=features)
+            data = Comparisons.from_sides(
+                _given(one, sides[0]), _given(other, sides[1]), nobody_answered, users, feature_names=features
+            )
         return Unanswered(data.Z, data.users, data.feature_names, table.columns)
+
+
+def _given(values: Any, name: str) -> FloatArray:
+    """Features of pairs, none of which is missing: nothing is left out of what is to be predicted."""
+    features = feature_matrix(values, name)
+    missing = np.isnan(features).any(axis=1)
+    if missing.any():
+        raise InvalidTable(
+            f"a feature is missing (NaN) in row {int(np.argmax(missing))} (counted from 0); fill it in, or leave such "
+            "rows out of the file"
+        )
+    return features
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,16 @@ def about_users(*names: str) -> Callable[[Method], Method]:
     return decorated
 
 
+def absent(model: Any, name: str) -> Exception:
+    """Why a model lacks an attribute: people in shards are not in memory, or there is no such thing."""
+    if model._crowd is not None and name in ("_users", "_fitted", "graph_"):
+        return InvalidParameter(
+            "this is about everybody together, and these people are in shards, not in memory; ask about them one by "
+            "one, or fit some of the files"
+        )
+    return AttributeError(f"{type(model).__name__!r} object has no attribute {name!r}")
+
+
 class PreferenceModel(ClassifierMixin, BaseEstimator):
     """Base of the estimators: a scikit-learn classifier of "the first one is preferred", with users as metadata."""
 
@@ -242,7 +252,7 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     def _log_odds(self, Z: ArrayLike | Comparisons, users: Any) -> FloatArray:
         """Positive where the first action is preferred."""
-        if not hasattr(self, "_users"):
+        if "_users" not in vars(self):
             check_is_fitted(self)
             return self._crowd.log_odds(self._checked_features, Z, users)
         if isinstance(Z, Comparisons):

@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
@@ -13,6 +14,9 @@ from prefkin.apps.annotate.store import Store
 from prefkin.apps.annotate.tokens import hashed, new_token
 from prefkin.errors import StoreError
 from tests.apps.annotate.conftest import make_items
+
+ABOUT = ("CREATE TABLE about (key, value)",)  # a table that another program may have, too
+FOREIGN = "INSERT INTO about VALUES ('schema', 'theirs')"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.annotate)])
@@ -116,6 +120,23 @@ def test_a_commit_is_on_the_disk(store):
     with store.engine.connect() as connection:
         assert connection.scalar(sa.text("PRAGMA journal_mode")) == "wal"
         assert connection.scalar(sa.text("PRAGMA synchronous")) == 2
+
+
+@pytest.mark.parametrize("statements", [(), ("CREATE TABLE mine (a)",), ABOUT, (*ABOUT, FOREIGN)])
+def test_a_database_of_another_program_is_not_touched_by_reading_it(tmp_path, statements):
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other, other:
+        for statement in statements:
+            other.execute(statement)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(StoreError, match="this database is no store of answers"):
+        Store.open(str(tmp_path / "other.db"))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_answers_are_not_kept_in_memory(url):
+    with pytest.raises(StoreError, match="what is in memory is lost in the end; give a file"):
+        Store.create(url, make_items())
 
 
 def test_a_store_of_other_items_is_refused(store):

@@ -19,7 +19,7 @@ from prefkin.apps.annotate.tokens import Role, hashed, new_token
 from prefkin.data.storage import write_atomically
 from prefkin.errors import InvalidParameter, StoreError
 
-__all__ = ["Links", "bound", "is_local", "make_links", "serve"]
+__all__ = ["Links", "bound", "is_local", "kept_links", "make_links", "serve"]
 
 SWITCH = 0.0005  # seconds for which a computation may keep whoever reads requests waiting
 PATHS: dict[Role, str] = {"person": "p", "open": "j", "organiser": "o"}
@@ -45,7 +45,7 @@ def make_links(store: Store, url: str, names: list[str], anybody: bool, kept: Pa
 
     Links that were handed out before go on working, whether or not they are in the file: only hashes are stored.
     """
-    old = _kept(kept)
+    old = kept_links(kept)
     known = {person.name: person.id for person in store.people()}
     known |= {person.name: person.id for person in store.join_all([name for name in names if name not in known])}
     allowed, new = store.allowed(), list[tuple[str, Role, int | None]]()
@@ -66,7 +66,8 @@ def make_links(store: Store, url: str, names: list[str], anybody: bool, kept: Pa
     return links
 
 
-def _kept(path: Path | None) -> Links:
+def kept_links(path: Path | None) -> Links:
+    """Those that were written to this file before, if there is one."""
     if path is None or not path.exists():
         return Links("", None, {})
     try:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -36,6 +36,7 @@ Result = TypeVar("Result")
 SCHEMA = 1
 MIGRATIONS: dict[int, tuple[str, ...]] = {}  # statements that lead from a version to the next
 AT_ONCE = 256  # appends in one transaction
+IN_MEMORY = ("sqlite://", "sqlite:///", "sqlite:///:memory:")
 TRIES = 3  # of a transaction that met another worker's
 
 log = logging.getLogger("prefkin.annotate")
@@ -124,6 +125,8 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = store_url(url)
+        if self.url in IN_MEMORY:
+            raise StoreError(f"{url!r}: what is in memory is lost in the end; give a file (sqlite:///FILE)")
         try:
             remote = not self.url.startswith("sqlite")
             self.engine = sa.create_engine(self.url, pool_pre_ping=remote, pool_size=8, max_overflow=40)
@@ -169,15 +172,23 @@ class Store:
                 connection.execute(about.insert(), [{"key": "items", "value": mark}])
                 for some in _batched(_rows(items), AT_ONCE):
                     connection.execute(items_table.insert(), some)
-                return store
-            _migrate(connection, _shown(url))
-            found = connection.scalar(sa.select(about.c.value).where(about.c.key == "items"))
-            if found != mark:
-                raise StoreError(
-                    f"{_shown(url)}: this store is about other items; give the items it was begun with, or another "
-                    "--store"
-                )
+            else:
+                _migrate(connection, _shown(url))
+                found = connection.scalar(sa.select(about.c.value).where(about.c.key == "items"))
+                if found != mark:
+                    raise StoreError(
+                        f"{_shown(url)}: this store is about other items; give the items it was begun with, or another "
+                        "--store"
+                    )
+        if store.engine.dialect.name == "sqlite":
+            with store._reported():
+                store._let_readers_read()
         return store
+
+    def _let_readers_read(self) -> None:
+        """Readers of a SQLite file do not wait for writers; the file remembers it."""
+        with closing(self.engine.raw_connection()) as connection:
+            connection.cursor().execute("PRAGMA journal_mode=WAL")
 
     def close(self) -> None:
         """Write what is waiting, and let go of the database."""
@@ -450,7 +461,12 @@ def _rows(items: Items) -> Iterator[dict[str, Any]]:
 
 def _migrate(connection: sa.Connection, name: str) -> None:
     """Bring the schema to this version, inside the caller's transaction."""
-    found = int(connection.scalar(sa.select(about.c.value).where(about.c.key == "schema")) or 0)
+    try:
+        found = int(connection.scalar(sa.select(about.c.value).where(about.c.key == "schema")) or 0)
+    except ValueError:
+        found = 0
+    if found != SCHEMA and found < min(MIGRATIONS, default=SCHEMA):
+        raise StoreError(f"{name}: this database is no store of answers; prefkin annotate makes one")
     if found > SCHEMA:
         raise StoreError(
             f"{name}: written by a newer prefkin (schema {found}, this one knows {SCHEMA}); use that version"
@@ -463,9 +479,9 @@ def _migrate(connection: sa.Connection, name: str) -> None:
 
 
 def _safe_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
-    """Readers do not wait for writers, and a commit is on the disk before it is acknowledged."""
+    """A commit is on the disk before it is acknowledged. Nothing is changed: this may be no store of ours."""
     connection.isolation_level = None  # transactions are begun by us
-    for setting in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
+    for setting in ("synchronous=FULL", "busy_timeout=10000"):
         connection.execute(f"PRAGMA {setting}")
 
 

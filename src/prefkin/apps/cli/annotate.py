@@ -82,6 +82,7 @@ def annotate(
             known = None if model is None else load(model)
             store = store or _beside(model, items)
         _refuse_another_dimension(known, shown, model, items)
+        server.kept_links(links)  # a file of another kind is refused before anything is written
         where = server.bound(host, port)
         until_the_end.callback(where.close)
         kept = Store.create(store, shown)

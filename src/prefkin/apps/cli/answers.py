@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from prefkin.apps.cli.console import find_user, out, write_file
+from prefkin.apps.cli.console import find_user, out, refuse_sources, write_file
 from prefkin.data.formats import as_file
 from prefkin.errors import InvalidParameter, StoreError
 from prefkin.models.reports import counted
@@ -33,6 +33,7 @@ def answers(
         raise InvalidParameter(f"--as must be one of {', '.join(FORMS)}; got {form!r}")
     if form is not None and out_file.suffix.lower() != FORMS[form]:
         raise InvalidParameter(f"--out {out_file}: {form} reads {FORMS[form]}; give a name that ends so")
+    refuse_sources("--out", out_file, [Path(store.removeprefix("sqlite:///"))])
     kept = Store.open(store)
     try:
         items, histories = kept.items(), kept.histories()

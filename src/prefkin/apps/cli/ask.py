@@ -21,7 +21,7 @@ from prefkin.apps.shown import Shown
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidParameter, SessionError
 from prefkin.execution.blas import single_threaded
-from prefkin.models.files import MODEL_FILE, load
+from prefkin.models.files import load
 from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.reports import counted
 
@@ -55,7 +55,7 @@ def ask(
     """
     if not tolerance > 0:
         raise InvalidParameter(f"--tolerance must be above 0; got {tolerance:g}")
-    check_file("--state", state, [candidates, folder, folder / MODEL_FILE], (".json",))
+    check_file("--state", state, [candidates, folder], (".json",))
     model = load(folder)
     shown = candidates_for(model, candidates, column_map(mapping), features)
     with single_threaded():  # what a question takes is small, and there are many

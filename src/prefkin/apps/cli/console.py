@@ -27,11 +27,28 @@ from prefkin.data.tables import read_comparisons
 from prefkin.data.votes import Votes, read_votes
 from prefkin.errors import ConvergenceError, InvalidParameter, PrefkinError, PrefkinWarning, UnknownUser
 from prefkin.execution.progress import reporting
+from prefkin.models.files import CROWD_FILE, ENCODER_FILE, MODEL_FILE
 from prefkin.models.reports import counted
 
 # markup and emoji are off: what users typed may hold brackets and colons; our own words ask with markup=True or style=
 out = Voice(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Voice(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+ITEMS_FILE = "items.csv"
+"""Items with the factors that were learnt for them; what `rank` and questions take as candidates."""
+SUMMARY_FILE = "summary.json"
+"""Written first: by it a folder is known to be of a fit."""
+WRITTEN = (
+    MODEL_FILE,
+    CROWD_FILE,
+    SUMMARY_FILE,
+    ENCODER_FILE,
+    ITEMS_FILE,
+    "users.csv",
+    "groups.csv",
+    *(f"{name}.png" for name in ("users", "estimates", "coverage", "questions", "reliability")),
+)
+"""Everything that a fit may write; of a former fit nothing stays."""
 
 
 @contextmanager
@@ -200,11 +217,19 @@ def check_place(option: str, path: Path) -> None:
         raise InvalidParameter(f"{option} {path}: nothing can be written in {above}; give another place")
 
 
-def check_file(option: str, path: Path, sources: Iterable[Path], suffixes: Sequence[str] = WRITABLE) -> None:
-    """Can this file be written, in one of these formats? It must not take the place of what it is made from."""
+def refuse_sources(option: str, path: Path, sources: Iterable[Path | None]) -> None:
+    """What is written must not take the place of what it is made from: a file, or one that a fit wrote in a folder."""
+    if not path.exists():
+        return
     for source in sources:
-        if path.exists() and source.exists() and path.samefile(source):
-            raise InvalidParameter(f"{option} {path}: this is what is read; give another file")
+        for each in () if source is None else (source, *(source / name for name in WRITTEN)):
+            if each.exists() and path.samefile(each):
+                raise InvalidParameter(f"{option} {path}: this is what is read; give another file")
+
+
+def check_file(option: str, path: Path, sources: Iterable[Path | None], suffixes: Sequence[str] = WRITABLE) -> None:
+    """Can this file be written, in one of these formats, and is it none of the sources?"""
+    refuse_sources(option, path, sources)
     if file_format(path) not in suffixes:
         known = " or ".join(filter(None, [", ".join(suffixes[:-1]), suffixes[-1]]))
         raise InvalidParameter(f"{option} {path}: give a name that ends in {known}")

@@ -9,7 +9,17 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from prefkin.apps.cli.console import about, check_place, column_map, err, out, without_panics, working, write_file
+from prefkin.apps.cli.console import (
+    about,
+    check_place,
+    column_map,
+    err,
+    out,
+    refuse_sources,
+    without_panics,
+    working,
+    write_file,
+)
 from prefkin.data.embedding import embed_texts, open_encoder
 from prefkin.data.formats import with_vectors
 from prefkin.data.tables import read_texts
@@ -33,10 +43,12 @@ def embed(
     """
     if out_file.suffix.lower() != ".parquet":
         raise InvalidParameter(f"--out {out_file}: features are written as .parquet; give such a name")
-    if out_file.exists() and file.exists() and out_file.samefile(file):
-        raise InvalidParameter(f"--out {out_file}: this is what is read; give another file")
+    refuse_sources("--out", out_file, [file])
     check_place("--out", out_file)
     kept = cache or out_file.with_name(out_file.name + ".sqlite")
+    if kept.absolute() == out_file.absolute():
+        raise InvalidParameter(f"--cache {kept}: this is what is written; give another file")
+    refuse_sources("--cache", kept, [file])
     check_place("--cache", kept)
     begin = time.perf_counter()
     with without_panics(file):

@@ -15,6 +15,7 @@ from prefkin.apps.cli.console import (
     err,
     find_user,
     out,
+    refuse_sources,
     table,
     votes_of,
     without_panics,
@@ -83,7 +84,7 @@ def export(
             raise InvalidParameter(f"--to {to} needs what can be asked about, with texts; give --candidates FILE")
         if groups:
             raise InvalidParameter("questions are for people, not for groups; leave out --groups")
-        _questions(load(folder), to, out_path, user, candidates, each, plan)
+        _questions(folder, to, out_path, user, candidates, each, plan)
         return
     check_folder(out_path, *((WRITTEN, HEAD) if to == "reward-head" else ()))
     model = load(folder)
@@ -168,14 +169,16 @@ def _trl(
 
 
 def _questions(
-    model: Any, to: str, path: Path, user: str | None, candidates: Path, each: int, plan: Path | None
+    folder: Path, to: str, path: Path, user: str | None, candidates: Path, each: int, plan: Path | None
 ) -> None:
     """A file of tasks: for one user, for everybody, or as they were planned."""
     from prefkin.apps.annotate.items import read_items
 
     if path.is_dir() or path.suffix.lower() != ".json":
         raise InvalidParameter(f"--out {path}: tasks are written to one file; give a name that ends in .json")
+    refuse_sources("--out", path, [candidates, plan, folder])
     check_place("--out", path.absolute().parent)
+    model = load(folder)
     with without_panics(candidates):
         items = read_items(candidates)
     if items.candidates.dim != model.n_features_in_:

@@ -11,7 +11,20 @@ from typing import Any
 import numpy as np
 import typer
 
-from prefkin.apps.cli.console import about, check_folder, comparisons_from, err, out, table, working, write_folder
+from prefkin.apps.cli.console import (
+    ITEMS_FILE,
+    SUMMARY_FILE,
+    WRITTEN,
+    about,
+    check_folder,
+    comparisons_from,
+    err,
+    out,
+    refuse_sources,
+    table,
+    working,
+    write_folder,
+)
 from prefkin.apps.cli.findings import next_steps, tables
 from prefkin.apps.cli.fit_folder import fit_folder
 from prefkin.data.candidates import Candidates
@@ -35,21 +48,7 @@ from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.reports import Summary
 
-ITEMS_FILE = "items.csv"
-"""Items with the factors that were learnt for them; what `rank` and questions take as candidates."""
-SUMMARY_FILE = "summary.json"
-"""Written first: by it a folder is known to be of a fit."""
-WRITTEN = (
-    MODEL_FILE,
-    CROWD_FILE,
-    SUMMARY_FILE,
-    ENCODER_FILE,
-    ITEMS_FILE,
-    "users.csv",
-    "groups.csv",
-    *(f"{name}.png" for name in ("users", "estimates", "coverage", "questions", "reliability")),
-)
-"""Everything that a fit may write; of a former fit nothing stays."""
+MEASURED = ("log_loss", "log_loss_error", "accuracy", "accuracy_error")
 BEST = "best"
 QUESTIONS_SHOWN = 20
 MEMBERS_NAMED = 20  # of each neighbourhood in summary.json: all of them would take users squared
@@ -99,6 +98,8 @@ def fit(
     Example: prefkin fit votes.csv --out kin --compare
     """
     check_folder(out_dir, WRITTEN, SUMMARY_FILE, CROWD_FILE)
+    for name in WRITTEN:
+        refuse_sources("--out", out_dir / name, [file, *([] if items is None else [items])])
     if method not in (*METHODS, BEST):
         raise InvalidParameter(f"--method must be one of {', '.join(METHODS)} or {BEST}; got {method!r}")
     if method != "PrefKin" and (gamma is not None or metric != "auto"):
@@ -179,18 +180,32 @@ def _kept(
     return contents | tables(model) | (_pictures(model, data, result) if pictures else {})
 
 
+def former_facts(folder: Path) -> dict[str, Any]:
+    """What a fit said of itself in its folder: nothing of a model file by itself, and nothing that is damaged."""
+    file = folder / SUMMARY_FILE
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        told = (
+            found.get("method", ""),
+            found.get("verdict", ""),
+            *(row["method"] for row in found.get("comparison", [])),
+        )
+        measured = [float(row[name]) for row in found.get("comparison", []) for name in MEASURED]
+        if not all(isinstance(text, str) for text in told) or len(measured) % len(MEASURED):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError):
+        err.print(f"note: {file} is damaged; how methods compared is not known from it")
+        return {}
+    return dict(found)
+
+
 def comparison(result: Comparison) -> dict[str, Any]:
     """Held-out performance of every method in plain numbers."""
     return {
         "comparison": [
-            {
-                "method": name,
-                "log_loss": loss,
-                "log_loss_error": loss_error,
-                "accuracy": right,
-                "accuracy_error": right_error,
-            }
-            for name, loss, loss_error, right, right_error, _ in result.rows()
+            {"method": name, **dict(zip(MEASURED, numbers, strict=True))} for name, *numbers, _ in result.rows()
         ],
         "verdict": result.verdict,
         "reliability": {name: values.tolist() for name, values in asdict(result.reliability()).items()},

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from prefkin.apps.cli.console import column_map, err, out, without_panics, working
 from prefkin.data.shards import open_comparisons
+from prefkin.data.storage import refuse_foreign
 from prefkin.errors import InvalidParameter
 from prefkin.execution.cluster import on_cluster, on_workers
 from prefkin.models.off_c2pl.estimator import OffC2PL
@@ -30,6 +31,7 @@ def fit_folder(
     """Bring rows of users together, fit, say what was found, and save."""
     if workers is not None and scheduler is not None:
         raise InvalidParameter("--workers starts processes here, --scheduler uses those of a cluster; give one of them")
+    refuse_foreign(out_dir)  # before the work
     room = None if memory is None else bytes_of(memory)
     place: AbstractContextManager[None] = nullcontext()
     if scheduler is not None:

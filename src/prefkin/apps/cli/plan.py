@@ -13,6 +13,7 @@ from prefkin.apps.cli.console import (
     column_map,
     find_user,
     out,
+    refuse_sources,
     table,
     working,
     write_file,
@@ -40,8 +41,7 @@ def plan(
 
     Example: prefkin plan kin --candidates stories.parquet --budget 500 --out questions.csv
     """
-    if out_file.exists() and candidates.exists() and out_file.samefile(candidates):
-        raise InvalidParameter(f"--out {out_file}: this is what is read; give another file")
+    refuse_sources("--out", out_file, [candidates, folder])
     check_place("--out", out_file.absolute().parent)
     model = load(folder)
     labels = model.users_.tolist()

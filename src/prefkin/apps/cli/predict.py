@@ -26,7 +26,7 @@ from prefkin.data.checks import distinct_labels
 from prefkin.data.formats import as_file, untouched
 from prefkin.data.tables import Unanswered, read_pairs
 from prefkin.errors import InvalidParameter, InvalidTable, UnknownUser
-from prefkin.models.files import MODEL_FILE, load
+from prefkin.models.files import load
 from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.reports import counted
 
@@ -50,7 +50,7 @@ def predict(
 
     Example: prefkin predict kin --pairs pairs.csv --out predicted.csv
     """
-    check_file("--out", out_file, [pairs, folder, folder / MODEL_FILE, *([] if items is None else [items])])
+    check_file("--out", out_file, [pairs, folder, items])
     model = load(folder)
     with without_panics(pairs):
         asked = read_pairs(pairs, column_map(mapping), features=listed(features), items=items)

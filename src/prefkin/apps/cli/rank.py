@@ -26,7 +26,7 @@ from prefkin.data.formats import as_file
 from prefkin.decide.policy import Policy, inverse_norm
 from prefkin.errors import InvalidParameter
 from prefkin.execution.progress import tell
-from prefkin.models.files import MODEL_FILE, load
+from prefkin.models.files import load
 from prefkin.models.reports import counted
 
 
@@ -64,7 +64,7 @@ def rank(
     Example: prefkin rank kin --candidates stories.csv --out everybody.parquet
     """
     if out_file is not None:
-        check_file("--out", out_file, [candidates, folder, folder / MODEL_FILE])
+        check_file("--out", out_file, [candidates, folder])
     elif user is None:
         raise InvalidParameter("rank for one person with --user U, or for everybody into a file with --out FILE")
     model = load(folder)

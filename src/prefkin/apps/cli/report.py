@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from prefkin.apps.cli.console import candidates_for, check_place, column_map, out, votes_of, working, write_file
-from prefkin.apps.cli.fit import SUMMARY_FILE, comparison
+from prefkin.apps.cli.console import (
+    candidates_for,
+    check_place,
+    column_map,
+    out,
+    refuse_sources,
+    votes_of,
+    working,
+    write_file,
+)
+from prefkin.apps.cli.fit import comparison, former_facts
 from prefkin.apps.report.facts import report_of
 from prefkin.apps.report.page import as_page
 from prefkin.data.columns import CANDIDATE_FIELDS
@@ -34,6 +41,7 @@ def report(
 
     Example: prefkin report kin --out report.html --votes votes.parquet --candidates stories.parquet
     """
+    refuse_sources("--out", out_file, [candidates, votes])
     check_place("--out", out_file.absolute().parent)
     if out_file.suffix.lower() not in (".html", ".htm"):
         raise InvalidParameter(f"--out {out_file}: the page is HTML; give a name that ends in .html")
@@ -49,14 +57,6 @@ def report(
     shown = None if candidates is None else candidates_for(model, candidates, columns, features)
     with working():
         measured = comparison(compare_methods(model.comparisons())) if compare else {}
-        page = as_page(report_of(model, shown, _facts(folder) | measured, logged), title)
+        page = as_page(report_of(model, shown, former_facts(folder) | measured, logged), title)
         write_file(out_file, page.encode())
     out.print(f"written to {out_file}")
-
-
-def _facts(folder: Path) -> dict[str, Any]:
-    """What was said when the folder was written; of a model file by itself, nothing."""
-    try:
-        return dict(json.loads((folder / SUMMARY_FILE).read_text()))
-    except (OSError, ValueError):
-        return {}

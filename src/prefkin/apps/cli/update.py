@@ -10,6 +10,9 @@ import numpy as np
 import typer
 
 from prefkin.apps.cli.console import (
+    ITEMS_FILE,
+    SUMMARY_FILE,
+    WRITTEN,
     about,
     column_map,
     comparisons_from,
@@ -22,7 +25,7 @@ from prefkin.apps.cli.console import (
     write_folder,
 )
 from prefkin.apps.cli.findings import tables
-from prefkin.apps.cli.fit import ITEMS_FILE, WRITTEN, _model_bytes, _pictures, print_summary, summary
+from prefkin.apps.cli.fit import _model_bytes, _pictures, former_facts, print_summary, summary
 from prefkin.data.arrays import LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
@@ -35,6 +38,7 @@ from prefkin.models.files import ENCODER_FILE, MODEL_FILE, load
 from prefkin.models.reports import counted
 
 SESSION = ".json"
+CLEARLY = 20  # answers that do not all come again by chance
 
 
 def update(
@@ -68,6 +72,8 @@ def update(
             refuse_other_features(model, file, data.dim, data.feature_names)
             with about(file):
                 parts.append(_with_known_labels(data, model))
+                if file.suffix != SESSION and model._crowd is None:
+                    _refuse_known(parts[-1], model)
     if not parts:
         out.print("nothing new: the model stays as it is")
         return
@@ -108,11 +114,11 @@ def _write(folder: Path, model: Any, news: dict[str, Any]) -> dict[str, Any]:
     if not folder.is_dir():
         write_file(folder, _model_bytes(model))
         return summary(model, name, found)
-    earlier = json.loads(text) if (text := _former(folder, "summary.json")) is not None else {}
+    earlier = former_facts(folder)
     facts = summary(model, earlier.get("method", name), found)
     facts |= {"updated": news | {"log_evidence_of_refit": _finite(news["log_evidence_of_refit"])}}
     facts |= {name: earlier[name] for name in ("comparison", "verdict", "reliability") if name in earlier}
-    contents = {MODEL_FILE: _model_bytes(model), "summary.json": json.dumps(facts, indent=2).encode()} | tables(model)
+    contents = {MODEL_FILE: _model_bytes(model), SUMMARY_FILE: json.dumps(facts, indent=2).encode()} | tables(model)
     contents |= {name: text for name in (ENCODER_FILE, ITEMS_FILE) if (text := _former(folder, name)) is not None}
     if (folder / "users.png").is_file():
         contents |= _pictures(model, model.comparisons(), None)
@@ -135,6 +141,28 @@ def _refuse_twice(file: Path, data: Comparisons, past: dict[str, Any]) -> None:
     if which in past.get("files", []):
         raise InvalidComparisons(f"{file}: these rows were taken in before; answers count once, give the new ones")
     past["files"] = [*past.get("files", []), which]
+
+
+def _refuse_known(data: Comparisons, model: Any) -> None:
+    """A file that grew: all that these people had answered before stands in it, too."""
+    known = set(model.users_.tolist())
+    both = [user for user in data.labels.tolist() if user in known]
+    new, n = set(_marks(data)), 0
+    for user in both:
+        old = _marks(model.comparisons(user))
+        if not new.issuperset(old):
+            return
+        n += len(old)
+    if n >= CLEARLY:
+        raise InvalidComparisons(
+            f"all {n} answers that the model knows of these people stand in it again; answers count once, give the "
+            "new ones"
+        )
+
+
+def _marks(data: Comparisons) -> list[tuple[Any, bytes]]:
+    rows = np.column_stack([data.Z.astype(np.float64), data.y])
+    return [(user, row.tobytes()) for user, row in zip(data.users.tolist(), rows, strict=True)]
 
 
 def _session_answers(

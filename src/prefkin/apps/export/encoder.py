@@ -46,7 +46,10 @@ class Encoder:
             raise InvalidParameter(
                 f"the files of encoder {self.name!r} are not on this machine; say where: --encoder FOLDER"
             )
-        return dict(_json(folder / "config.json"))
+        config = _json(folder / "config.json")
+        if not isinstance(config, dict):
+            raise ModelFileError(f"{folder / 'config.json'}: this is not the description of a model; write it again")
+        return config
 
 
 def encoder_of(model_folder: Path) -> Encoder | None:

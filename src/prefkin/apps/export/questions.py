@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prefkin.data.candidates import Candidates
+from prefkin.data.checks import is_missing
 from prefkin.data.exports import Shown
 from prefkin.data.formats import label_column, read_columns
 from prefkin.errors import InvalidTable
@@ -39,7 +40,11 @@ def planned_questions(path: Path, items: Any) -> list[Shown]:
         for row, x in enumerate(candidates.owner.tolist())
     }
     found = []
-    columns = (map(str, label_column(table[name]).tolist()) for name in names)
+    labels = {name: label_column(table[name]).tolist() for name in names}
+    for row, user in enumerate(labels["user"]):
+        if is_missing(user):
+            raise InvalidTable(f"{path}: the user is missing in row {row} (counted from 0); fill it in")
+    columns = (map(str, labels[name]) for name in names)
     for row, (user, context, first, second) in enumerate(zip(*columns, strict=True)):
         for action in (first, second):
             if (context, action) not in places:
@@ -47,6 +52,8 @@ def planned_questions(path: Path, items: Any) -> list[Shown]:
                     f"{path}: action {action!r:.60} of context {context!r:.60} (row {row}, counted from 0) "
                     "is not among the candidates; give those that were planned with"
                 )
+        if first == second:
+            raise InvalidTable(f"{path}: row {row} (counted from 0) compares {first!r:.60} with itself; leave it out")
         (x, one), (_, other) = places[context, first], places[context, second]
         found.append(_asked(user, items, x, one, other))
     return found

@@ -24,7 +24,7 @@ from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import ridge_by_held_out
 from prefkin.inference.information import confidence_width
 from prefkin.inference.many import estimate_users
-from prefkin.models.base import PreferenceModel, about_users, on_its_threads
+from prefkin.models.base import PreferenceModel, about_users, absent, on_its_threads
 from prefkin.models.files import write_model_file
 from prefkin.models.off_c2pl.advice import what_an_edge_takes
 from prefkin.models.off_c2pl.graph import Graph
@@ -203,7 +203,7 @@ class OffC2PL(PreferenceModel):
         """What is in shards is read when it is asked for, of everybody."""
         if name in ("users_", "own_theta_", "radius_", "n_comparisons_") and self._crowd is not None:
             return self._crowd.column(name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise absent(self, name)
 
     # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ from prefkin.inference.quadratics import expand
 from prefkin.models.base import (
     PreferenceModel,
     about_users,
+    absent,
     generator,
     on_its_threads,
     refuse_a_second_label,
@@ -260,7 +261,7 @@ class PrefKin(PreferenceModel):
         """What is in shards is read when it is asked for, of everybody."""
         if name in ("users_", "theta_", "membership_", "n_comparisons_") and self._crowd is not None:
             return self._crowd.column(name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise absent(self, name)
 
     def _check_parameters(self) -> None:
         if self.metric not in (*KINDS, "auto"):
