@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests import kills
 from tests.fuzz.targets import TARGETS, tried
 
-ROUND = {"readers": 40, "folders": 10, "models": 15, "states": 10, "options": 6, "after": 12, "fits": 10}
+ROUND = {"readers": 40, "folders": 10, "models": 15, "states": 10, "options": 6, "after": 12, "damage": 12, "fits": 10}
 
 
 @pytest.mark.parametrize("name", TARGETS)

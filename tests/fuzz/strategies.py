@@ -423,6 +423,41 @@ AFTER = {
     "ask": ["ask", "people", "--user", "u1", "--candidates", "cands.csv", "--state", "made.json"],
     "embed": ["embed", "texts.jsonl", "--encoder", "nothing", "--out", "made.parquet"],
 }
+READING = (
+    (AFTER["predict"], ("votes.csv", "people")),
+    (AFTER["plan"], ("cands.csv", "people")),
+    (["update", "fit", "more.csv"], ("more.csv", "fit/summary.json")),
+    (["report", "fit", "--out", "made.html", "--candidates", "cands.csv"], ("cands.csv", "fit/summary.json")),
+    (
+        [
+            "export",
+            "people",
+            "--to",
+            "argilla",
+            "--candidates",
+            "items.json",
+            "--plan",
+            "plan.csv",
+            "--out",
+            "made.json",
+        ],
+        ("items.json", "plan.csv"),
+    ),
+    (AFTER["rank"], ("cands.csv",)),
+    (AFTER["ask"], ("cands.csv",)),
+    (AFTER["embed"], ("texts.jsonl",)),
+    (["audit", "votes.csv"], ("votes.csv",)),
+)
+"""Commands, and the files that each of them reads."""
+
+
+@st.composite
+def commands_on_damage(draw):
+    """A command, a file that it reads, and how that is damaged."""
+    command, files_ = draw(st.sampled_from(READING))
+    return list(command), draw(st.sampled_from(files_)), draw(st.integers(0, 2**32))
+
+
 FORMS = ("labelstudio", "argilla", "trl", "reward-head", "é")
 
 

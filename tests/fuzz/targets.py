@@ -20,9 +20,13 @@ from hypothesis import strategies as st
 
 import prefkin
 from prefkin import Candidates, Comparisons, OffC2PL, PrefKin, open_comparisons, read_candidates, read_comparisons
+from prefkin.apps.cli.console import SUMMARY_FILE
+from prefkin.apps.cli.fit import MEASURED
 from prefkin.errors import PrefkinError
+from prefkin.models.files import MODEL_FILE
 from tests.conftest import draw_answers, prefkin_says
 from tests.fuzz import strategies
+from tests.kills import contents
 
 
 @dataclass(frozen=True)
@@ -78,15 +82,19 @@ def check_file(folder, suffix, content):
     return None
 
 
+KINDS = (OffC2PL(1.0), OffC2PL(1.5, radius="calibrated", distance="information"), PrefKin())
+
+
 @cache
 def fitted(kind):
-    """A small model."""
+    """A small model: one of KINDS, by its place."""
     Z, y, users = draw_answers(np.random.default_rng(5), n_users=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return kind.fit(Z, y, users=users)
+        return KINDS[kind].fit(Z, y, users=users)
 
 
+@cache
 def saved(kind):
     """The bytes of a small model."""
     fitted(kind).save(content := io.BytesIO())
@@ -94,8 +102,7 @@ def saved(kind):
 
 
 def model_files():
-    kinds = (OffC2PL(1.0), OffC2PL(1.5, radius="calibrated", distance="information"), PrefKin())
-    return st.sampled_from([saved(kind) for kind in kinds]).flatmap(strategies.model_files)
+    return st.sampled_from([saved(kind) for kind in range(len(KINDS))]).flatmap(strategies.model_files)
 
 
 def check_model(folder, content):
@@ -124,7 +131,7 @@ STORIES = Candidates(np.random.default_rng(8).standard_normal((3, 3, 3)))
 def sessions():
     """Models, and the state of a session of each: with answers, one that was taken back, and a question to come."""
     found = []
-    paper, kin = fitted(OffC2PL(1.0)), fitted(PrefKin())
+    paper, kin = fitted(0), fitted(2)
     for model, user in ((paper, 1), (kin, 1), (kin, None)):
         session = model.session(user, STORIES)
         for answer in (True, False, True):
@@ -206,16 +213,35 @@ def workplace():
     (folder / "cands.csv").write_text("context,action,phi0,phi1\nx,a,1,0\nx,b,0,1\n")
     (folder / "more.csv").write_text("user,y,z0,z1\nu1,1,0.5,0.2\nu9,0,-0.1,1\n")
     (folder / "texts.jsonl").write_text('{"user": "u1", "prompt": "p", "chosen": "a", "rejected": "b"}\n')
+    items = [{"context": "x", "action": name, "text": name, "phi": [i, 1]} for i, name in enumerate("ab")]
+    (folder / "items.json").write_text(json.dumps(items))
+    (folder / "plan.csv").write_text("user,context,first,second\nu1,x,a,b\n")
     OffC2PL(1.0).fit(read_comparisons(folder / "votes.csv")).save(folder / "kin")
     PrefKin().fit(read_comparisons(folder / "votes.csv")).save(folder / "people")
+    (folder / "fit").mkdir()
+    shutil.copy(folder / "people", folder / "fit" / MODEL_FILE)
+    facts = {"method": "PrefKin", "verdict": "so", "comparison": [dict.fromkeys(MEASURED, 0.5) | {"method": "PrefKin"}]}
+    (folder / "fit" / SUMMARY_FILE).write_text(json.dumps(facts))
     return folder
 
 
 def check_command(folder, line):
     command, said = line
-    for file in workplace().iterdir():
-        shutil.copy(file, folder)
-    before = sorted(folder.rglob("*"))
+    shutil.copytree(workplace(), folder, dirs_exist_ok=True)
+    return in_order(folder, command, said)
+
+
+def check_damage(folder, line):
+    """A command whose input is damaged."""
+    command, name, number = line
+    shutil.copytree(workplace(), folder, dirs_exist_ok=True)
+    (folder / name).write_bytes(strategies.worn((folder / name).read_bytes(), np.random.default_rng(number)))
+    return in_order(folder, command, "1\n2\n")
+
+
+def in_order(folder, command, said):
+    """It works, or says why not in a line and leaves everything as it was."""
+    before = contents(folder)
     done = prefkin_says(*command, cwd=folder, said=said)
     lines = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
     if done.returncode not in (0, 2):
@@ -224,10 +250,10 @@ def check_command(folder, line):
         return done.stderr[:300]
     if len(lines) != (done.returncode == 2):
         return f"{len(lines)} lines at exit code {done.returncode}: {done.stderr:.200}"
-    after = {path for path in folder.rglob("*") if path not in before}
-    if done.returncode == 2 and after:
-        return f"left behind: {sorted(after)[:3]}"
-    if any(part.startswith(".") for path in after for part in path.relative_to(folder).parts):
+    after = contents(folder)
+    if done.returncode == 2 and after != before:
+        return f"left behind: {sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))[:3]}"
+    if any(part.startswith(".") for name in after for part in Path(name).parts):
         return f"temporary files: {sorted(after)[:3]}"
     return None
 
@@ -256,6 +282,7 @@ TARGETS = {
     "states": Target(states, check_states, 0.15, 1 + strategies.VARIANTS),
     "options": Target(strategies.commands, check_command, 0.04),
     "after": Target(strategies.commands_after_a_fit, check_command, 0.03),
+    "damage": Target(strategies.commands_on_damage, check_damage, 0.03),
     "fits": Target(strategies.comparisons, check_fit(lambda: OffC2PL(0.0)), 0.01),
 }
 
