@@ -23,6 +23,7 @@ __all__ = [
     "compiled_before",
     "connect_tile",
     "descend",
+    "evidences",
     "gather",
     "least_eigenvalues",
     "match",
@@ -76,77 +77,58 @@ def misses(margin: Any, y: Any, weights: Any) -> None:
 
 @kernel
 def gather(
-    Z: Any, y: Any, weights: Any, rows: Any, pointer: Any, ridge: Any, begun: Any, width: Any, numbers: Any,
-    weight: Any, root: Any, zero: Any, block: Any,
+    Z: Any, y: Any, weights: Any, rows: Any, pointer: Any, ridge: Any, begun: Any, numbers: Any, weight: Any, root: Any,
+    zero: Any,
 ) -> None:  # fmt: skip
-    """Rows rows[pointer[s]:pointer[s + 1]] of each set s into tiles of width[s] rows, by feature, from begun[s] on.
+    """Rows rows[pointer[s]:pointer[s + 1]] of each set s into `numbers`, in float32, from begun[s] on.
 
     Rows are mirrored, as if the first action had always been preferred, and multiplied by root = 1 / √(¼ Σ w z² + λ),
-    which makes features free of units; `zero` is the gradient of the loss at 0, in features as given. `block` has room
-    for 16 rows, so that whole cache lines are written.
+    which makes features free of units; `zero` is the gradient of the loss at 0, in features as given.
     """
-    d, wide = Z.shape[1], root.shape[1]
     for s in range(len(ridge)):
-        scale, gradient, size, n = root[s], zero[s], width[s], pointer[s + 1] - pointer[s]
-        for k in range(n):
-            i = rows[pointer[s] + k]
-            z, w, c = Z[i], weights[i], weights[i] * (0.5 - y[i])
-            weight[begun[s] + k] = w
-            for j in range(d):
+        scale, gradient, first = root[s], zero[s], begun[s] - pointer[s]
+        for k in range(pointer[s], pointer[s + 1]):
+            z, w, c = Z[rows[k]], weights[rows[k]], weights[rows[k]] * (0.5 - y[rows[k]])
+            weight[first + k] = w
+            for j in range(len(z)):
                 scale[j] += w * z[j] * z[j]
                 gradient[j] += c * z[j]
-        for j in range(wide):
+        for j in range(len(scale)):
             scale[j] = 1.0 / np.sqrt(0.25 * scale[j] + ridge[s])
-        for k in range(n):
-            i = rows[pointer[s] + k]
-            z, row, side = Z[i], block[k % 16], 2.0 * y[i] - 1.0
-            for j in range(d):
+        for k in range(pointer[s], pointer[s + 1]):
+            z, side, row = Z[rows[k]], 2.0 * y[rows[k]] - 1.0, numbers[first + k]
+            for j in range(len(z)):
                 row[j] = side * z[j] * scale[j]
-            if k % 16 == 15 or k == n - 1:
-                at = (begun[s] + k // size * size) * wide + k % size // 16 * 16
-                for j in range(wide):
-                    line = numbers[at + j * size :]
-                    for r in range(16):
-                        line[r] = block[r, j] if r <= k % 16 else ZERO
 
 
 @part
-def product(numbers: Any, at: Any, width: Any, vector: Any, slope: Any, out: Any) -> Any:
-    """out = X vector, from tiles of `width` rows that lie by feature; Σ slope · out² is returned."""
-    bend = ZERO
-    for t in range(0, len(out), width):
-        o, h = out[t:], slope[t:]
-        for i in range(width):
-            o[i] = ZERO
-        for j in range(0, len(vector), 4):
-            x0, x1, x2, x3 = numbers[at:], numbers[at + width :], numbers[at + 2 * width :], numbers[at + 3 * width :]
-            v0, v1, v2, v3 = vector[j], vector[j + 1], vector[j + 2], vector[j + 3]
-            at += 4 * width
-            for i in range(width):
-                o[i] += v0 * x0[i] + v1 * x1[i] + v2 * x2[i] + v3 * x3[i]
-        for i in range(width):
-            bend += h[i] * o[i] * o[i]
-    return bend
+def sweep(X: Any, vector: Any, slope: Any, values: Any, some: Any, out: Any, forth: bool, back: bool) -> None:
+    """Forth: values = X vector. Back: out += Xᵀ values. Both, while rows are at hand: out += Xᵀ diag(slope) X vector.
 
-
-@part
-def add_transposed(numbers: Any, at: Any, width: Any, values: Any, out: Any) -> None:
-    """out += Xᵀ values: float32 within a tile, float64 over tiles."""
-    for t in range(0, len(values), width):
-        value = values[t:]
-        for j in range(0, len(out), 4):
-            x0, x1, x2, x3 = numbers[at:], numbers[at + width :], numbers[at + 2 * width :], numbers[at + 3 * width :]
-            at += 4 * width
-            s0 = s1 = s2 = s3 = ZERO
-            for i in range(width):
-                s0 += value[i] * x0[i]
-                s1 += value[i] * x1[i]
-                s2 += value[i] * x2[i]
-                s3 += value[i] * x3[i]
-            out[j] += s0
-            out[j + 1] += s1
-            out[j + 2] += s2
-            out[j + 3] += s3
+    Four rows at a time, in float32; `some` has room for the sums over 64 of them, which are added up in float64.
+    """
+    for t in range(0, len(values), 64):
+        for j in range(len(some)):
+            some[j] = ZERO
+        for i in range(t, min(t + 64, len(values)), 4):
+            x0, x1, x2, x3 = X[i], X[i + 1], X[i + 2], X[i + 3]
+            if forth:
+                s0 = s1 = s2 = s3 = ZERO
+                for j in range(len(vector)):
+                    s0 += x0[j] * vector[j]
+                    s1 += x1[j] * vector[j]
+                    s2 += x2[j] * vector[j]
+                    s3 += x3[j] * vector[j]
+                values[i], values[i + 1], values[i + 2], values[i + 3] = s0, s1, s2, s3
+            if back:
+                v0, v1, v2, v3 = values[i], values[i + 1], values[i + 2], values[i + 3]
+                if forth:
+                    v0, v1, v2, v3 = v0 * slope[i], v1 * slope[i + 1], v2 * slope[i + 2], v3 * slope[i + 3]
+                for j in range(len(some)):
+                    some[j] += v0 * x0[j] + v1 * x1[j] + v2 * x2[j] + v3 * x3[j]
+        if back:
+            for j in range(len(out)):
+                out[j] += some[j]
 
 
 @part
@@ -167,50 +149,58 @@ def move(margin: Any, change: Any, length: Any, weight: Any, pull: Any, slope: A
 
 @kernel
 def descend(
-    numbers: Any, weights: Any, begun: Any, width: Any, penalties: Any, limits: Any, directions: Any, tilts: Any,
-    estimates: Any, by_row: Any, by_feature: Any, passes: Any, linear: bool,
+    numbers: Any, weights: Any, begun: Any, penalties: Any, limits: Any, directions: Any, tilts: Any, estimates: Any,
+    by_row: Any, by_feature: Any, some: Any, passes: Any, linear: bool,
 ) -> None:  # fmt: skip
     """Conjugate gradients on what `gather` made, one product with X and one with Xᵀ a step.
 
     Nonlinear, for set s: x in estimates[s] until no entry of the gradient Xᵀ pull(margins) + penalty x is above
     limits[s]. The first step, from margins 0, is directions[s] as it is; others are as long as Newton's method on the
     line says. Linear, after that: the Newton step x from there, given the gradient as tilts[s], that is
-    (Xᵀ diag(slope) X + penalty) x = −tilt. `by_row` holds margins, their changes, pulls, 0 to begin with, and slopes,
-    0 or as they were left; `by_feature` is room for two vectors.
+    (Xᵀ diag(slope) X + penalty) x = −tilt, with both products while a row is at hand. `by_row` holds margins, their
+    changes, pulls and slopes, 0 or as they were left; `by_feature` and `some` are room for three vectors and one.
     """
-    gradient, former = by_feature[0], by_feature[1]
+    gradient, former, image = by_feature[0], by_feature[1], by_feature[2]
     for s in range(len(limits)):
-        a, b, size, penalty, x, direction = begun[s], begun[s + 1], width[s], penalties[s], estimates[s], directions[s]
+        a, b, penalty, x, direction, tilt = begun[s], begun[s + 1], penalties[s], estimates[s], directions[s], tilts[s]
         margin, change, pull, slope = by_row[0, a:b], by_row[1, a:b], by_row[2, a:b], by_row[3, a:b]
-        at, taken, previous, incline, own, along = a * len(x), 0, 0.0, -1.0, 1.0, 0.0  # a first step of length 1
+        X, taken, previous, incline, own, along = numbers[a:b], 0, 0.0, -1.0, 1.0, 0.0  # a first step of length 1
+        for j in range(len(x)):
+            gradient[j] = tilt[j]
         while True:
-            length, moving = 0.0, taken > 0 or not linear
-            if moving:
-                bend = product(numbers, at, size, direction, slope, change)
-                if linear:
-                    length = -incline / (bend + own)
-                    for i in range(b - a):
-                        pull[i] += np.float32(length) * slope[i] * change[i]
-                else:
-                    low, high, turned = 0.0, np.inf, incline
-                    for _ in range(LINE_STEPS):
-                        step = -turned / (bend + own)
-                        if not (low < length + step < high):
-                            step = (low + high) / 2.0 - length if high < np.inf else length + 1.0
-                        length += step
-                        turned, bend = move(margin, change, np.float32(step), weights[a:b], pull, slope)
-                        turned += along + length * own
-                        if taken == 0 or abs(turned) <= LINE_SLOPE * -incline:
-                            break
-                        if turned > 0.0:
-                            high = length
-                        else:
-                            low = length
-            for j in range(len(x)):
-                x[j] += length * direction[j]
-                gradient[j] = tilts[s, j] + penalty[j] * x[j]
-            if moving:
-                add_transposed(numbers, at, size, pull, gradient)
+            bend, length = own, 0.0
+            if linear and taken > 0:
+                for j in range(len(x)):
+                    image[j] = 0.0
+                sweep(X, direction, slope, change, some, image, True, True)
+                for j in range(len(x)):
+                    bend += direction[j] * image[j]
+                length = -incline / bend
+                for j in range(len(x)):
+                    x[j] += length * direction[j]
+                    gradient[j] += length * (image[j] + penalty[j] * direction[j])
+            elif not linear:
+                sweep(X, direction, slope, change, some, image, True, False)
+                for i in range(b - a):
+                    bend += slope[i] * change[i] * change[i]
+                low, high, turned = 0.0, np.inf, incline
+                for _ in range(LINE_STEPS):
+                    step = -turned / bend
+                    if not (low < length + step < high):
+                        step = (low + high) / 2.0 - length if high < np.inf else length + 1.0
+                    length += step
+                    turned, bend = move(margin, change, np.float32(step), weights[a:b], pull, slope)
+                    turned, bend = turned + along + length * own, bend + own
+                    if taken == 0 or abs(turned) <= LINE_SLOPE * -incline:
+                        break
+                    if turned > 0.0:
+                        high = length
+                    else:
+                        low = length
+                for j in range(len(x)):
+                    x[j] += length * direction[j]
+                    gradient[j] = tilt[j] + penalty[j] * x[j]
+                sweep(X, direction, slope, pull, some, gradient, False, True)
             taken += 1
             square = mixed = ahead = largest = 0.0
             for j in range(len(x)):
@@ -364,6 +354,45 @@ def connect_tile(
                     doubtful[filled, 0], doubtful[filled, 1] = u, left + j
                     filled += 1
     return filled
+
+
+# -- Gaussian integrals and expectation propagation -------------------------------------------------------------------
+
+
+@kernel
+def evidences(
+    A: Any, a: Any, at: Any, other_A: Any, other_a: Any, which: Any, times: Any, m0: Any, between: float, room: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """log ∫ exp(aᵀm − mᵀAm/2) N(m; m0, between I) dm of A[at] + times · other_A[which], likewise a, pair by pair.
+
+    With P = I + ρ²A and b = ρ²a + m0 it is (bᵀP⁻¹b − m0ᵀm0) / 2ρ² − log|P|/2: Cholesky's method, row by row in `room`,
+    (d + 1, d), whose last row is b and becomes L⁻¹b. Not a number where P is not positive definite.
+    """
+    d = len(m0)
+    for p in range(len(at)):
+        one, other, t, value = A[at[p]], other_A[which[p]], times[p], 0.0
+        for i in range(d):
+            for j in range(i + 1):
+                room[i, j] = between * (one[i, j] + t * other[i, j])
+            room[i, i] += 1.0
+            room[d, i] = between * (a[at[p], i] + t * other_a[which[p], i]) + m0[i]
+        for i in range(d + 1):
+            row, square = room[i], 0.0
+            for j in range(min(i, d)):
+                upper, total = room[j], row[j]
+                for c in range(j):
+                    total -= row[c] * upper[c]
+                row[j] = total / upper[j]
+                square += row[j] * row[j]
+            if i < d:
+                row[i] = np.sqrt(row[i] - square)
+                value -= np.log(row[i])
+            else:
+                value += 0.5 * square / between
+        for i in range(d):
+            value -= 0.5 * m0[i] * m0[i] / between
+        out[p] = value
 
 
 @part

@@ -25,14 +25,15 @@ from prefkin.inference.shared import fit_shared, worth_sharing
 
 __all__ = ["estimate_users", "fit_sets"]
 
-TILE = 256  # rows per tile: its margins stay in the first cache, its features in the second
 ROUGHLY = 3e-5  # of the gradient at 0: so far float32 goes; then Newton steps
-REFINED = 3e-4  # of a gradient is left by such a Newton step, in float32 again
+REFINED = 1e-3  # of a gradient is left by such a Newton step, in float32 again
 CONFIRMED = 0.03  # likewise, when it is about to be the last: its length counts, and what it leaves is far less
 NEARLY = 1e-3  # of an estimate's length: a Newton step that long leaves less than is asked for
 REFINEMENTS = 4  # such steps at most
 COMPILING = "prefkin: compiling its inner loops, once after installation (some seconds)"
-LANES = 16  # float32 numbers in a vector of the machine, and in a cache line
+LANES = 16  # float32 numbers in a cache line
+VECTOR = 8  # float32 numbers in a vector of the machine: rows are filled up to whole ones
+TOGETHER = 4  # rows that kernels take at once: sets are filled up
 CHUNK_NUMBERS = 2**20  # numbers that are gathered before they are descended, 4 MB
 
 
@@ -86,16 +87,12 @@ def _fit_each(
     rows: Rows, sets: Sets, ridge: FloatArray, centre: FloatArray, theta: FloatArray, label: str
 ) -> BoolArray:
     """Estimates of sets that are fitted one by one into `theta`, which holds the starts; which ones were solved."""
-    wide = -(-theta.shape[1] // 4) * 4
-    padded = -(-sets.sizes // LANES) * LANES
-    width = np.clip(padded, LANES, TILE)
-    padded = np.maximum(-(-padded // width), 1) * width
+    wide = -(-theta.shape[1] // VECTOR) * VECTOR
+    padded = -(-sets.sizes // TOGETHER) * TOGETHER
     solved = np.zeros(len(sets), dtype=bool)
 
     def fit(some: slice) -> None:
-        solved[some] = _Chunk(rows, sets, some, wide, padded[some], width[some]).fit(
-            ridge[some], centre[some], theta[some]
-        )
+        solved[some] = _Chunk(rows, sets, some, wide, padded[some]).fit(ridge[some], centre[some], theta[some])
 
     for_each(fit, _chunks(padded * wide), label=label)
     return solved
@@ -108,13 +105,13 @@ def _chunks(cost: IntArray) -> list[slice]:
 
 
 class _Chunk:
-    """Some sets, gathered into tiles."""
+    """Some sets, gathered."""
 
-    def __init__(self, rows: Rows, sets: Sets, some: slice, wide: int, padded: IntArray, width: IntArray) -> None:
-        self.n_sets, self.wide, self.width = some.stop - some.start, wide, width
+    def __init__(self, rows: Rows, sets: Sets, some: slice, wide: int, padded: IntArray) -> None:
+        self.n_sets, self.wide = some.stop - some.start, wide
         self.begun = np.concatenate([[0], np.cumsum(padded)])
         total = int(self.begun[-1])
-        self.numbers, self.weights, self.by_row = aligned(total * wide), aligned(total), aligned(4, total)
+        self.numbers, self.weights, self.by_row = aligned(total, wide), aligned(total), aligned(4, total)
         pointer = sets.pointer[some.start : some.stop + 1]
         parcel = sets.parcel[pointer[0] : pointer[-1]]
         sizes = sets.starts[parcel + 1] - sets.starts[parcel]
@@ -126,8 +123,7 @@ class _Chunk:
         """Estimates into `theta`; whether each one is within the tolerance, by the rows as given."""
         d = theta.shape[1]
         whole, zero, x, tilt = np.zeros((4, self.n_sets, self.wide))
-        tiles = self.begun, self.width, self.numbers, self.weights
-        _kernels.gather(*self.rows, ridge, *tiles, whole, zero, aligned(LANES, self.wide))
+        _kernels.gather(*self.rows, ridge, self.begun, self.numbers, self.weights, whole, zero)
         root, penalty = whole[:, :d], ridge[:, None] * whole**2
         limit = ROUGHLY * np.abs((zero[:, :d] - ridge[:, None] * centre) * root).max(axis=1)
         start = np.zeros_like(x, dtype=np.float32)
@@ -146,7 +142,7 @@ class _Chunk:
         for _ in range(REFINEMENTS):
             slope, far = self._exact(ridge, centre, theta)
             tilt[:, :d] = slope * root
-            self.by_row[2], start[:], step[:] = 0.0, 0.0, 0.0
+            start[:], step[:] = 0.0, 0.0
             part = np.where(left <= NEARLY, CONFIRMED, REFINED)
             limit = np.where(left <= TOLERANCE, np.inf, part * np.abs(tilt).max(axis=1))
             passes = self._descend(penalty, limit, start, tilt, step, linear=True)
@@ -164,10 +160,10 @@ class _Chunk:
         self, penalty: FloatArray, limit: FloatArray, start: Any, tilt: FloatArray, x: FloatArray, linear: bool
     ) -> IntArray:
         """Conjugate gradients into `x`; how many passes over the rows each set took."""
-        tiles = self.numbers, self.weights, self.begun, self.width
-        room = self.by_row, np.zeros((2, self.wide))
+        gathered = self.numbers, self.weights, self.begun
+        room = self.by_row, np.zeros((3, self.wide)), aligned(self.wide)
         passes = np.zeros(self.n_sets, dtype=np.int64)
-        _kernels.descend(*tiles, penalty, limit, start, tilt, x, *room, passes, linear)
+        _kernels.descend(*gathered, penalty, limit, start, tilt, x, *room, passes, linear)
         return passes
 
     def _exact(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:

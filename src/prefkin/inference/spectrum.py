@@ -17,7 +17,8 @@ __all__ = ["gram", "least_eigenvalue", "least_eigenvalues"]
 DECOMPOSED_UP_TO = 192  # features: below, a decomposition of the whole matrix is quicker
 ACCURACY = 1e-8  # relative, where no decomposition is made; a bound, usually far from reached
 LANCZOS_STEPS = 100
-KEPT = 4  # trial vectors: eigenvalues close to the smallest do not blur it
+KEPT = 2  # trial vectors: an eigenvalue close to the smallest does not blur it
+SETTLED = 1e-9  # of the value is missing when Lanczos' method ends: its steps cost a third of a correction
 CORRECTIONS = 12
 STACK_NUMBERS = 2**21  # numbers in the matrices that are decomposed in one call, or in the rows they are made of
 
@@ -102,7 +103,7 @@ def _by_inverse_lanczos(X: FloatArray) -> float | None:
     """
     d = X.shape[1]
     light = X.astype(np.float32)
-    factor, failed = spotrf(ssyrk(1.0, light.T, lower=1), lower=1, overwrite_a=1)
+    factor, failed = spotrf(ssyrk(1.0, light.T, lower=1), lower=1, clean=0, overwrite_a=1)
     if failed or not np.isfinite(factor[-1, -1]):
         return None
     basis = np.empty((LANCZOS_STEPS + 1, d), dtype=np.float32)
@@ -116,10 +117,10 @@ def _by_inverse_lanczos(X: FloatArray) -> float | None:
             image -= basis[: k + 1].T @ (basis[: k + 1] @ image)
         beside[k] = np.linalg.norm(image)
         basis[k + 1] = image / max(beside[k], 1e-30)
-        if k >= 11 and k % 4 == 3:
+        if k >= 11 and k % 2 == 1:
             ritz, mix = eigh_tridiagonal(diagonal[: k + 1], beside[:k], check_finite=False)
             missing = (mix[-1, -1] * beside[k]) ** 2 / (ritz[-1] - ritz[-2])  # of the largest eigenvalue, about
-            if missing <= 1e-6 * ritz[-1]:
+            if missing <= SETTLED * ritz[-1]:
                 break
     if not ritz[-KEPT - 1] > 0:
         return None
@@ -139,7 +140,7 @@ def _corrected(X: FloatArray, factor: FloatArray, trial: FloatArray, gap: float)
     `gap` is the distance to the eigenvalues beyond those the rows of `trial` stand for. Where the residual is too
     large, it is solved with the factor and joins the trial vectors.
     """
-    images = trial @ X.T
+    images = np.array([X @ vector for vector in trial])
     for _ in range(CORRECTIONS):
         _, turn = np.linalg.eigh(images @ images.T)
         vector, image = turn[:, 0] @ trial, turn[:, 0] @ images
