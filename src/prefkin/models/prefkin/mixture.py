@@ -9,10 +9,10 @@ centre m_k that depends on sums over its users. `groups` searches for the partit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs
@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
+from prefkin.inference import _kernels
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
 from prefkin.inference.steps import improved
@@ -51,9 +52,7 @@ __all__ = [
 ]
 
 STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
-SMALL = 32  # features up to which numpy factors a stack of matrices in less time than one after the other
 IN_CACHE = 1 << 19  # numbers of small matrices worked on at once: more would not stay in the cache
-FEW = 1 << 15  # where copies of them are made for each pair
 PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
 
 
@@ -81,83 +80,56 @@ class Prior(NamedTuple):
 
 
 def set_evidence(sums: Terms, m0: FloatArray, between: float) -> FloatArray:
-    """log ∫ exp(level + aᵀm − mᵀAm/2) N(m; m_0, ρ² I) dm for each set.
-
-    With P = I + ρ²A and b = ρ²a + m_0 it is level − log|P|/2 + (bᵀP⁻¹b − m_0ᵀm_0) / 2ρ². One Cholesky factor of P
-    bordered by b gives both: the last pivot is what bᵀP⁻¹b leaves of the corner.
-    """
-    b = between * sums.a + m0
-    corner = 1.0 + np.einsum("...i,...i->...", b, b)  # more than bᵀP⁻¹b, since P is at least I
-    if sums.a.shape[-1] < STACKED_CHOLESKY or sums.level.ndim == 0:
-        pivots = _pivots(_bordered(sums.A, b, corner, between))
-    else:
-        pivots = _each_pivots(lambda k: _bordered(sums.A[k], b[k], corner[k], between), len(b), b.shape[1] + 1)
-    return sums.level + _evidence(pivots, corner, m0, between)
+    """log ∫ exp(level + aᵀm − mᵀAm/2) N(m; m_0, ρ² I) dm for each set."""
+    if sums.level.ndim == 0:
+        return set_evidence(Terms(sums.A[None], sums.a[None], sums.level[None]), m0, between)[0]
+    every = np.arange(len(sums))
+    return sums.level + joint_evidence(sums, every, sums, every, np.zeros(len(sums)), m0, between)
 
 
 def joint_evidence(
     base: Terms, at: IntArray, other: Terms, which: IntArray, times: FloatArray, m0: FloatArray, between: float
 ) -> FloatArray:
     """`set_evidence` of base[at] + times × other[which], pair by pair, as if all levels were 0; (pairs,)."""
-    d = base.a.shape[-1]
-    found = np.empty(len(at))
-    for piece in pieces(len(at), d * d, FEW if d < STACKED_CHOLESKY else LIMITS.at_once):
-        k, u, t = at[piece], which[piece], times[piece]
-        b = between * (base.a[k] + t[:, None] * other.a[u]) + m0
-        corner = 1.0 + np.einsum("...i,...i->...", b, b)
-        few = t.astype(base.A.dtype)
-        if d < STACKED_CHOLESKY:
-            pivots = _pivots(_bordered(base.A[k] + few[:, None, None] * other.A[u], b, corner, between))
-        else:
+    d, found = len(m0), np.empty(len(at))
+    if d < STACKED_CHOLESKY:
+        _kernels.evidences(
+            base.A, base.a, at, other.A, other.a, which, times, np.array(m0), between, np.empty((d + 1, d)), found
+        )
+        if np.isnan(found).any():
+            raise np.linalg.LinAlgError("information matrix is not positive definite")
+        return found
 
-            def one(i: int, k: Any = k, u: Any = u, few: Any = few, b: Any = b, corner: Any = corner) -> FloatArray:
-                both = few[i] * other.A[u[i]]
-                both += base.A[k[i]]
-                return _bordered(both, b[i], corner[i], between)
+    def one(i: int) -> None:
+        k, u, t = at[i], which[i], times[i]
+        A = base.A.dtype.type(t) * other.A[u]
+        A += base.A[k]
+        found[i] = _evidence(A, between * (base.a[k] + t * other.a[u]) + m0, m0, between)
 
-            pivots = _each_pivots(one, len(b), d + 1)
-        found[piece] = _evidence(pivots, corner, m0, between)
+    for_each(one, range(len(at)), label="evidence of sets")
     return found
 
 
-def _bordered(A: FloatArray, b: FloatArray, corner: FloatArray, between: float) -> FloatArray:
-    """I + ρ²A with b beside and below it, and `corner` in the corner."""
-    d = A.shape[-1]
-    whole = np.empty((*A.shape[:-2], d + 1, d + 1), dtype=A.dtype)
-    np.multiply(A, A.dtype.type(between), out=whole[..., :d, :d])
-    whole[..., np.arange(d), np.arange(d)] += 1.0
-    whole[..., d, :d] = whole[..., :d, d] = b
-    whole[..., d, d] = corner
-    return whole
-
-
-def _evidence(pivots: FloatArray, corner: FloatArray, m0: FloatArray, between: float) -> FloatArray:
-    quadratic = corner - pivots[..., -1] ** 2
-    value: FloatArray = 0.5 * (quadratic - m0 @ m0) / between - np.log(pivots[..., :-1]).sum(-1)
-    return value
-
-
-def _each_pivots(matrix: Callable[[int], FloatArray], n: int, size: int) -> FloatArray:
-    each = for_each(lambda k: _pivots(matrix(k)), range(n), label="evidence of sets")
-    return np.array(each).reshape(n, size)
+def _evidence(A: FloatArray, b: FloatArray, m0: FloatArray, between: float) -> float:
+    """The same of one large matrix, by LAPACK: of a corner beside b, P's last pivot is what bᵀP⁻¹b leaves."""
+    d, corner = len(b), 1.0 + float(b @ b)  # more than bᵀP⁻¹b, since P is at least I
+    whole = np.empty((d + 1, d + 1), dtype=A.dtype)
+    np.multiply(A, A.dtype.type(between), out=whole[:d, :d])
+    whole[np.arange(d), np.arange(d)] += 1.0
+    whole[d, :d] = whole[:d, d] = b
+    whole[d, d] = corner
+    (potrf,) = get_lapack_funcs(("potrf",), (whole,))
+    _, failed = potrf(whole.T, lower=True, clean=False, overwrite_a=True)
+    if failed:
+        raise np.linalg.LinAlgError(f"information matrix is not positive definite (pivot {failed})")
+    pivots = np.diagonal(whole).astype(np.float64)
+    return float(0.5 * (corner - pivots[-1] ** 2 - m0 @ m0) / between - np.log(pivots[:-1]).sum())
 
 
 def pieces(n: int, size: int, room: int = LIMITS.at_once) -> Iterator[slice]:
     """Slices of n matrices of `size` numbers that fit in so much room together."""
     step = max(1, room // size)
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
-
-
-def _pivots(matrices: FloatArray) -> FloatArray:
-    """Diagonals of the Cholesky factors, in double precision; matrices are overwritten where that is quicker."""
-    if (size := matrices.shape[-1]) <= SMALL:
-        return np.diagonal(np.linalg.cholesky(matrices), axis1=-2, axis2=-1)
-    (potrf,) = get_lapack_funcs(("potrf",), (matrices,))
-    for matrix in matrices.reshape(-1, size, size):
-        _, failed = potrf(matrix.T, lower=True, clean=False, overwrite_a=True)
-        if failed:
-            raise np.linalg.LinAlgError(f"information matrix is not positive definite (pivot {failed})")
-    return np.diagonal(matrices, axis1=-2, axis2=-1).astype(np.float64)
 
 
 def inverse(matrices: FloatArray) -> FloatArray:
