@@ -109,7 +109,7 @@ def test_answers_of_tables_and_arrays_are_read_by_their_words():
         ((1, 0), [1, 2], "y must be 0 or 1"),
     ],
 )
-@pytest.mark.parametrize("make", [lambda: OffC2PL(np.inf), PrefKin, pooled])
+@pytest.mark.parametrize("make", [lambda: OffC2PL(np.inf), pooled])
 def test_a_newcomers_unknown_answers_are_refused(rng, make, labels, given, message):
     Z, y, users = draw_answers(rng, n_users=3)
     with warnings.catch_warnings():
@@ -125,5 +125,8 @@ def test_which_answer_is_the_first_survives_on_disk(rng, make, tmp_path):
     model = make().fit(Z, worded(y, "left", "right"), users=users)
     model.save(tmp_path / "kin")
     again = prefkin.load(tmp_path / "kin")
+    for one in (model, again):
+        with pytest.raises(InvalidComparisons, match="answer 1 in row 0 .* neither 'left' nor 'right'"):
+            one.fold_in(Z[:2], [1, 0])
     assert again.positive_ == "left"
     assert np.array_equal(again.predict_proba(Z, users=users), model.predict_proba(Z, users=users))

@@ -73,12 +73,17 @@ def test_gamma_infinite_pools_everybody(rng):
     assert np.allclose(model.theta_[0], literal.optimum(Z, y, 1.0), atol=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["under", "over"])
-def test_appendix_thresholds_are_per_user_and_zero_when_nobody_certainly_differs(rng, policy, quiet):
-    Z, y, users = draw_answers(rng, sizes=[4000, 4000, 3000, 3000, 5], dim=2, strength=9.0)
-    # λ and κ at which radii are small enough for some pairs to be certainly different
+@pytest.fixture(scope="module")
+def apart():
+    """Answers, λ and κ at which radii are small enough for some pairs to be certainly different; estimates, radii."""
+    answers = draw_answers(np.random.default_rng(20_26), sizes=[4000, 4000, 3000, 3000, 5], dim=2, strength=9.0)
     settings = {"ridge": 20.0, "kappa": 0.25}
-    theta, radii = literal_users(Z, y, users, **settings)
+    return answers, settings, literal_users(*answers, **settings)
+
+
+@pytest.mark.parametrize("policy", ["under", "over"])
+def test_appendix_thresholds_are_per_user_and_zero_when_nobody_certainly_differs(apart, policy, quiet):
+    (Z, y, users), settings, (theta, radii) = apart
     model = OffC2PL(gamma=policy, **settings).fit(Z, y, users=users)
     expected = [literal.appendix_gamma(theta, radii, 1.0, u, policy == "over") for u in range(5)]
     assert np.allclose(model.gamma_, expected, rtol=1e-6, atol=1e-9)
