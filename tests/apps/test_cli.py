@@ -345,6 +345,27 @@ def test_nothing_heavy_is_imported_before_a_command_runs(args):
     assert not loaded & {"numpy", "scipy", "sklearn", "polars", "narwhals", "numba", "matplotlib"}
 
 
+@pytest.mark.parametrize("module", ["prefkin.apps.cli.program", "prefkin.apps.cli.interrupts", "typer"])
+def test_an_interrupt_during_the_first_imports_is_one_line(module, tmp_path):
+    code = f"""
+import importlib.abc, os, runpy, signal, sys
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+runpy.run_module("prefkin", run_name="__main__")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, preexec_fn=_hears_interrupts
+    )
+    assert (done.returncode, done.stderr) == (130, "prefkin: interrupted; nothing was written\n")
+
+
+def _hears_interrupts():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores them
+
+
 def test_the_help_lists_every_command_by_its_own_first_line():
     shown = prefkin_says("--help", cwd=Path.cwd()).stdout
     for name, line in COMMANDS.items():

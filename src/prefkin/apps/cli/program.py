@@ -3,16 +3,11 @@
 Everything that takes time to import is imported inside, when Ctrl-C is already looked after.
 """
 
-import os
+from prefkin.apps.cli import interrupts
 
 
 def main() -> None:
     """Entry point of the `prefkin` program."""
-    try:
-        from prefkin.apps.cli import interrupts
-    except KeyboardInterrupt:  # before there was somebody listening
-        os.write(2, b"prefkin: interrupted; nothing was written\n")
-        os._exit(130)
     try:
         interrupts.listen()
         from prefkin.apps.cli.commands import run
