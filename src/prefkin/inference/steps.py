@@ -16,7 +16,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import Signed
 
-__all__ = ["SAFE", "held_back", "improved"]
+__all__ = ["SAFE", "farthest", "held_back", "improved"]
 
 SAFE = 2.0  # change of a margin up to which σ bends so little that steps need no check
 HALVINGS = 20  # of the way, to find where it should have ended
@@ -31,7 +31,7 @@ def improved(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray,
 def held_back(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray) -> tuple[Sites, FloatArray]:
     """Sites and means of margins: set back for users who leapt past what explains their answers best."""
     way = mean - sites.at
-    far = np.flatnonzero(_per_user(np.maximum, np.abs(way), data.starts) > SAFE)
+    far = np.flatnonzero(farthest(way, data.starts) > SAFE)
     if not far.size:
         return sites, mean
 
@@ -65,6 +65,11 @@ def held_back(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray
     back = np.zeros(len(mean))
     back[rows] = (low[owner] - 1.0) * way[rows]
     return sites._replace(pull=sites.pull + sites.precision * back), mean + back
+
+
+def farthest(way: FloatArray, starts: IntArray) -> FloatArray:
+    """The longest way of any of each user's margins, (U,)."""
+    return _per_user(np.maximum, np.abs(way), starts)
 
 
 def _per_user(reduce: np.ufunc, values: FloatArray, starts: IntArray) -> FloatArray:

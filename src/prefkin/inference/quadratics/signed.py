@@ -34,8 +34,10 @@ class Signed:
         r = np.shape(root)[1] if by_matrix else users.dim
         X = np.empty((len(Z), r), np.float32 if r >= SINGLE_FROM else np.float64)
         for rows in (slice(start, start + step) for start in range(0, len(Z), step)):
-            signed = Z[rows] * sign[rows, None]
-            X[rows] = signed @ root if by_matrix else signed * root
+            if by_matrix:
+                X[rows] = (Z[rows] * sign[rows, None]) @ root
+            else:
+                np.multiply(Z[rows], sign[rows, None] * root, out=X[rows], casting="same_kind")
         offset = None if users.habits is None else sign * users.habits[users.owner]
         return cls(X, weights, users.starts, offset, users.repeated)
 

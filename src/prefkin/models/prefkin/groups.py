@@ -466,19 +466,20 @@ def place(
     contenders: int | None = None,
     who: IntArray | None = None,
     sure: float = 1.0,
+    sites: Sites | None = None,
 ) -> Mixture:
     """New users among known groups: those groups, and everybody in them, stay as they are.
 
     `who` says where in `known` each one stands whose answers are already in the groups (−1: nowhere): these answers are
     taken out first. Evidence is that of everybody's answers, each placed for themselves. Places are taken as found from
-    a probability of `sure` on; below 1, evidence is not exact.
+    a probability of `sure` on; below 1, evidence is not exact. `sites` are those to begin with, where some are known.
     """
     sizes, prior = known.sizes, known.prior
     contenders = affordable(data).contenders if contenders is None else contenders
     weight = np.log(sizes.sum() + (0.0 if known.by_degrees else np.exp(prior.lonely)))
     without = None if who is None else _Without.of(known, who)
     nowhere, centres = np.zeros((len(data), len(sizes))), known.centres if without is None else without.beside(known)
-    sites = Sites.start(data.weights, (prior.alone + float(np.mean(prior.m0**2))) * data.sizes)
+    sites = prior.start(data) if sites is None else sites
     for turn in range(rounds):
         users = expand(data, sites)
         terms = users.at(prior.within)

@@ -23,7 +23,7 @@ from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
-from prefkin.inference.steps import improved
+from prefkin.inference.steps import farthest, improved
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [
@@ -74,6 +74,10 @@ class Prior(NamedTuple):
         """Of preferences so many times as strong."""
         m0, within, between = factor * self.m0, factor**2 * self.within, factor**2 * self.between
         return self._replace(m0=m0, within=within, between=between)
+
+    def start(self, data: Signed) -> Sites:
+        """Sites of people of whom it is not known where they belong."""
+        return Sites.start(data.weights, (self.alone + float(np.mean(self.m0**2))) * data.sizes)
 
 
 # -- evidence of sets --------------------------------------------------------------------------------------------------
@@ -279,6 +283,26 @@ class Mixture:
             doubt = None if alone else self.centres.doubt[k]
             parts.append(Part(float(self.weights[user, k]), variance, terms.A[0], mean, doubt))
         return Person(parts)
+
+    def some(self, data: Signed, users: IntArray) -> Mixture:
+        """A few of those whose rows these are."""
+        return replace(
+            self,
+            users=self.users.some(users),
+            share=self.share[users],
+            mean=self.mean[users],
+            sites=self.sites.of(data.rows_of(users)),
+            terms=None if self.terms is None else self.terms[users],
+        )
+
+    def moved(self, data: Signed) -> FloatArray:
+        """How far any of a user's margins is from where its site was matched, (U,)."""
+        margin = np.empty(len(data.X))
+        centre = self.mean.astype(data.X.dtype, copy=False)
+        for user in range(len(data)):
+            own = data.own(user)
+            np.matmul(data.X[own], centre[user], out=margin[own], casting="same_kind")
+        return farthest(margin - self.sites.at, data.starts)
 
     def refined(self, data: Signed, stretch: float = 1.0, step: float = 1.0) -> Sites:
         """The sites of everybody's rows, matched to what is now believed about their margins, `stretch` times that."""

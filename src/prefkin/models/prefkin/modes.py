@@ -27,7 +27,7 @@ def at_their_modes(found: Mixture, data: Signed) -> Mixture:
 
     A draw from a normal posterior of r parameters falls r / 2 behind the mode, on average. The groups stay.
     """
-    modes = {user: _mode(found, data, user) for user in _unsettled(found, data)}
+    modes = {user: _mode(found, data, user) for user in np.flatnonzero(found.moved(data) > SAFE).tolist()}
     better = {user: mode for user, mode in modes.items() if mode is not None}
     if not better:
         return found
@@ -39,12 +39,6 @@ def at_their_modes(found: Mixture, data: Signed) -> Mixture:
         for target, values in zip(sites, tangent, strict=True):
             target[own] = values
     return solved(expand(data, sites), sites, found.share, found.prior, found.evidence, centres=found.centres)
-
-
-def _unsettled(found: Mixture, data: Signed) -> list[int]:
-    """Users whose margins are still moving."""
-    moves = (np.abs(data.X[data.own(u)] @ found.mean[u] - found.sites.at[data.own(u)]) for u in range(len(data)))
-    return [u for u, each in enumerate(moves) if each.max(initial=0.0) > SAFE]
 
 
 def _mode(found: Mixture, data: Signed, user: int) -> FloatArray | None:

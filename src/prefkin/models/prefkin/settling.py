@@ -24,8 +24,9 @@ import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
-from prefkin.inference.propagation import Sites
-from prefkin.inference.quadratics import STACKED_UP_TO, Quadratics, Signed, Terms, expand
+from prefkin.inference.propagation import Sites, above_zero, refine
+from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
+from prefkin.inference.steps import farthest
 from prefkin.models.prefkin.groups import NOBODY, asked_anew, merged_sets, place
 from prefkin.models.prefkin.mixture import (
     IN_CACHE,
@@ -38,6 +39,7 @@ from prefkin.models.prefkin.mixture import (
     nobody,
     pieces,
     solved,
+    summed,
 )
 from prefkin.models.prefkin.settings import LIMITS
 
@@ -58,7 +60,11 @@ __all__ = [
 
 ROUNDS = 2  # in which everybody may move
 CONTENDERS = 12  # groups of which an exact look is taken for each user
-STILL = 1e-3  # mean change of memberships at which nobody need be asked again
+SEATED = 1e-3  # mean change of memberships at which nobody need be asked again
+MOVED = 0.01  # change of one's own from which one is asked again
+STILL = 0.25  # change of a margin that sites need not follow: over it log σ leaves its parabola by 0.0003 at most
+NARROW = 0.25  # variance of a margin over which that holds, too
+HYPERBOLA = float(np.log(4.0)) ** 2  # log σ(m) ≈ (m − √(m² + log² 4)) / 2, right at 0 and far from it
 
 
 class State(NamedTuple):
@@ -103,7 +109,7 @@ class Sums(NamedTuple):
     @property
     def settled(self) -> bool:
         """Nobody need be asked again."""
-        return bool(self.moved < STILL * self.people[0] or not self.people[1])
+        return bool(self.moved < SEATED * self.people[0] or not self.people[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,10 +201,18 @@ def _a_few_at_a_time(step: Callable[[Signed, State | None, Told], tuple[State, S
 @_a_few_at_a_time
 def place_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:  # noqa: ARG001 - as all steps
     """Everybody among the groups as they are known; who is sure of a group then is not asked again."""
-    placed = place(told.around, data, 2, CONTENDERS, sure=LIMITS.sure)
-    share, sites = placed.share.copy(), placed.refined(data)
+    sites, found = _begun(data, told.around)
+    placed = place(told.around, data, 1, CONTENDERS, sure=LIMITS.sure, sites=sites)
+    again = np.flatnonzero(~found | (placed.moved(data) > STILL))
+    share, terms = placed.share.copy(), placed.terms
+    if len(again):
+        few = data.some(again)
+        better = place(told.around, few, 1, CONTENDERS, sure=LIMITS.sure, sites=placed.some(data, again).refined(few))
+        share[again] = better.share
+        sites, terms = _with(placed, data, again, *_matched(better, few))
+    assert terms is not None
     share[told.who] = told.share  # they shaped the groups: their own data were taken out when they chose
-    return _summed(expand(data, sites), State(share, sites, share.max(axis=1, initial=0.0) < LIMITS.sure), told)
+    return _summed(terms, State(share, sites, share.max(axis=1, initial=0.0) < LIMITS.sure))
 
 
 @in_one_order
@@ -217,7 +231,8 @@ def seat_step(people: People, state: State | None, told: Told) -> tuple[State, S
         new = asked_anew(crowd, old, every, alone, *groups)
         change, share[who] = change + crowd.summed(new - old), new
         moved += np.append((new - old).sum(axis=0), np.abs(new - old).sum())
-        left[who] = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure
+        unsure = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure
+        left[who] = unsure & (np.abs(new - old).max(axis=1, initial=0.0) > MOVED)
     sums = Sums(change, moved[:-1], float(moved[-1]), np.array([len(share), int(left.sum())]))
     return State(share, state.sites, left), sums
 
@@ -226,8 +241,53 @@ def seat_step(people: People, state: State | None, told: Told) -> tuple[State, S
 def match_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:
     """Sites matched to what is believed now."""
     found = _finish(data, state, told)
-    sites = found.refined(data)
-    return _summed(expand(data, sites), State(found.share, sites, np.zeros(len(data), dtype=bool)), told)
+    sites, terms = _matched(found, data)
+    return _summed(terms, State(found.share, sites, np.zeros(len(data), dtype=bool)))
+
+
+def _begun(data: Signed, around: Mixture) -> tuple[Sites, BoolArray]:
+    """Sites matched to the centre of the group that looks likeliest, and where that is as good as a round of all.
+
+    That is so for those whose margins vary little within their group; sites of others begin where nobody is known.
+    """
+    prior, centres, widest = around.prior, around.centres, farthest(data.sizes, data.starts)
+    if not len(around.sizes) or not (prior.within * widest <= NARROW).any():
+        return prior.start(data), np.zeros(len(data), dtype=bool)
+    margin = np.asarray(data.X @ centres.mean.T.astype(data.X.dtype), dtype=np.float64)
+    fits = 0.5 * data.weights[:, None] * (margin - np.sqrt(margin**2 + HYPERBOLA))
+    likeliest = np.argmax(per_user_sum(fits, data.starts) + np.log(above_zero(around.sizes)), axis=1)
+    variance = prior.within + np.einsum("kii->k", centres.doubt, dtype=np.float64) / data.dim
+    found = variance[likeliest] * widest <= NARROW
+    where = np.repeat(likeliest, np.diff(data.starts))
+    mean, none = margin[np.arange(len(margin)), where], np.zeros(len(margin))
+    belief = mean, variance[where] * data.sizes
+    sites = refine(Sites(none, none, none, none), data.weights, *belief, offset=data.offset, total=data.total)
+    if found.all():
+        return sites, found
+    known = np.repeat(found, np.diff(data.starts))
+    return Sites(*(np.where(known, *each) for each in zip(sites, prior.start(data), strict=True))), found
+
+
+def _matched(found: Mixture, data: Signed) -> tuple[Sites, Terms]:
+    """Sites matched to what is believed now, of those for whom that makes a difference; everybody's terms."""
+    again = np.flatnonzero(found.moved(data) > STILL)
+    few = data if len(again) == len(data) else data.some(again) if len(again) else None
+    if few is None:
+        assert found.terms is not None
+        return found.sites, found.terms
+    sites = (found if few is data else found.some(data, again)).refined(few)
+    terms = expand(few, sites).at(found.prior.within)
+    return (sites, terms) if few is data else _with(found, data, again, sites, terms)
+
+
+def _with(found: Mixture, data: Signed, again: IntArray, sites: Sites, terms: Terms) -> tuple[Sites, Terms]:
+    """Everybody's sites and terms with these of some of them."""
+    assert found.terms is not None
+    rows, both, every = data.rows_of(again), Sites(*(each.copy() for each in found.sites)), found.terms
+    for target, values in zip(both, sites, strict=True):
+        target[rows] = values
+    every.A[again], every.a[again], every.level[again] = terms.A, terms.a, terms.level
+    return both, every
 
 
 def _widened(share: FloatArray, told: Told) -> FloatArray:
@@ -247,10 +307,9 @@ def _finish(data: Signed, state: State | None, told: Told) -> Mixture:
     return replace(found, others=replace(around.others, sizes=around.others.sizes - share.sum(axis=0)))
 
 
-def _summed(users: Quadratics, state: State, told: Told) -> tuple[State, Sums]:
+def _summed(terms: Terms, state: State) -> tuple[State, Sums]:
     people = np.array([len(state.share), int(state.asked.sum())])
-    terms = Crowd(users, told.around.prior.within).summed(state.share)
-    return state, Sums(terms, state.share.sum(axis=0), 0.0, people)
+    return state, Sums(summed(terms, state.share), state.share.sum(axis=0), 0.0, people)
 
 
 STEPS: dict[str, Step] = {"place": place_step, "seat": seat_step, "match": match_step}
