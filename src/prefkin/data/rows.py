@@ -17,6 +17,7 @@ from prefkin.errors import UnknownUser
 
 __all__ = ["Grown", "Rows", "UserRows", "grown"]
 
+FEW_FEATURES = 8  # by which rows are told apart first
 CODED_AT_ONCE = 1 << 12  # rows, so that their bits stay in the cache
 
 
@@ -75,16 +76,22 @@ class UserRows:
         >>> UserRows(rows, np.array([0, 3]), np.array(["ann"])).repeated.tolist()
         [4.0, 1.0, 4.0]
         """
-        Z, y, weights = self.rows
-        code = _codes(Z, 2.0 * y - 1.0)
+        for features in sorted({min(FEW_FEATURES, self.dim), self.dim}):  # a few tell most rows apart
+            code = self._answers(features)
+            in_order = np.sort(code)
+            if (in_order[1:] != in_order[:-1]).all():
+                return None
+        _, which = np.unique(code, return_inverse=True)
+        return np.bincount(which, self.rows.weights)[which].astype(np.float64)
+
+    def _answers(self, features: int) -> Any:
+        """A number of 64 bits for each row: the same where the first so many features, answer and user are the same."""
+        Z, y, _ = self.rows
+        code = _codes(Z[:, :features], 2.0 * y - 1.0)
         if self.habits is not None:  # who takes the first side by habit says less by doing so
             code ^= (y > 0.5).astype(np.uint64)
         code ^= self.owner.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        in_order = np.sort(code)
-        if (in_order[1:] != in_order[:-1]).all():
-            return None
-        _, which = np.unique(code, return_inverse=True)
-        return np.bincount(which, weights)[which].astype(np.float64)
+        return code
 
     @cached_property
     def topics(self) -> IntArray | None:

@@ -37,15 +37,18 @@ OF_A_FIT = (
 """What fits write, in memory and in shards; and pictures."""
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all; what is no regular file (a pipe, a device) is written into."""
+def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write a file as a whole or not at all; what is no regular file (a pipe, a device) is written into.
+
+    What is not `durable` outlives the end of the program, but perhaps not that of the machine.
+    """
     if path.exists() and not path.is_file():
         if path.is_dir():
             raise ModelFileError(f"{path}: this is a folder; give the name of a file")
         with _told_of(path):
             path.write_bytes(content)
         return
-    with _told_of(path), _on_disk({path.name: content}, _nearest(path.parent)) as name_it, _parents(path):
+    with _told_of(path), _on_disk({path.name: content}, _nearest(path.parent), durable) as name_it, _parents(path):
         name_it(path.name, path)
 
 
@@ -146,19 +149,22 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def _on_disk(contents: Mapping[str, bytes], folder: Path) -> Iterator[Callable[[str, Path], None]]:
+def _on_disk(
+    contents: Mapping[str, bytes], folder: Path, durable: bool = True
+) -> Iterator[Callable[[str, Path], None]]:
     """Contents written in the file system of `folder`, nameless where it can; the function that names one of them."""
     with ExitStack() as undo:
         held: dict[str, tuple[int | None, Path]] = {}
         for name, content in contents.items():
             temporary = folder / f".{name}.{secrets.token_hex(4)}"
-            held[name] = (_written(content, folder, undo), temporary)
+            held[name] = (_written(content, folder, undo, durable), temporary)
             if held[name][0] is None:
                 undo.callback(temporary.unlink, missing_ok=True)
                 with temporary.open("xb") as file:
                     file.write(content)
                     file.flush()
-                    os.fsync(file.fileno())
+                    if durable:
+                        os.fsync(file.fileno())
 
         def name_it(name: str, path: Path) -> None:
             number, temporary = held[name]
@@ -174,7 +180,7 @@ def _on_disk(contents: Mapping[str, bytes], folder: Path) -> Iterator[Callable[[
         yield name_it
 
 
-def _written(content: bytes, folder: Path, undo: ExitStack) -> int | None:
+def _written(content: bytes, folder: Path, undo: ExitStack, durable: bool) -> int | None:
     """The number of an open file without a name, or None where there are no such files."""
     if not (hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").exists()):
         return None
@@ -188,7 +194,8 @@ def _written(content: bytes, folder: Path, undo: ExitStack) -> int | None:
     view = memoryview(content)
     while view:
         view = view[os.write(number, view) :]
-    os.fsync(number)
+    if durable:
+        os.fsync(number)
     return number
 
 

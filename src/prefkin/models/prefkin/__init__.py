@@ -16,6 +16,9 @@ lesson     what people teach about people: metric, groups or degrees, trust
 newcomer   what is known about somebody of whom nothing is known: people in general
 update     tomorrow's answers under the prior as it is, and whether it should be learnt again
 estimator  `PrefKin`
-shards     the same with more people than memory holds
+arrays     what steps over shards leave on disk
+posterior  what is known about some people in the end, a row each
+people     what `PrefKin` offers of people in shards
+shards     `PrefKin` with more people than memory holds
 later      tomorrow's answers of people in shards
 """

@@ -238,11 +238,14 @@ def loss_of_groups(rows: UserRows, metric: Metric, groups: Mixture, predict_for:
     return _total(total)
 
 
-def temperature_of_groups(groups: Mixture, data: Signed) -> float:
-    """The temperature at which each answer is foretold best by all others, groups being as they are.
+def temperature_of_groups(groups: Mixture, data: Signed, known: IntArray) -> float:
+    """The temperature at which each answer of those who are `known` is foretold best by all others, groups as they are.
 
-    Held-out answers would be foretold by groups that they helped to find; one answer finds no group.
+    Held-out answers would be foretold by groups that they helped to find; one answer finds no group. Those who taught
+    the prior are enough to judge one number by.
     """
+    if len(known) < len(data):
+        groups, data = groups.some(data, known), data.some(known)
     return best_temperature(losses_by_temperature(groups, data))
 
 

@@ -235,7 +235,7 @@ class PrefKin(PreferenceModel):
         chosen = matched_by_draws(at_their_modes(chosen, data), data)
         wide = None if wide is None else matched_by_draws(at_their_modes(wide, data), data)
         if lesson.tempered:
-            temperature = temperature_of_groups(chosen, data)
+            temperature = temperature_of_groups(chosen, data, known)
         for computed_when_asked_for in ("radius_", "_radii", "own_theta_", "_likeness"):
             self.__dict__.pop(computed_when_asked_for, None)
         self.structure_, self.evidence_ = lesson.structure, lesson.evidence

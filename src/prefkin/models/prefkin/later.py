@@ -25,11 +25,14 @@ from prefkin.inference.quadratics import Terms
 from prefkin.models.crowd_files import PEOPLE, ROWS
 from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.mixture import Centres, Mixture, Others, nobody
+from prefkin.models.prefkin.people import PeopleInShards
+from prefkin.models.prefkin.posterior import Posteriors
 from prefkin.models.prefkin.settling import State, finish
-from prefkin.models.prefkin.shards import PeopleInShards, Posteriors
 from prefkin.models.prefkin.update import gain_of_refit, taken_in
 
 __all__ = ["with_new_answers"]
+
+NOBODY = np.empty(0, dtype=np.intp)  # by whom the temperature is judged: it stays
 
 
 class Renewed(NamedTuple):
@@ -91,7 +94,7 @@ def _renewed(crowd: PeopleInShards, new: UserRows, number: int) -> Renewed:
     before = crowd.only(new.labels[known].tolist())
     more, fitted = grown(before._users, new), before._fitted
     after = taken_in(fitted, more)
-    told = Posteriors.of(fitted, crowd.metric.signed(before._users), False).told if known.any() else None
+    told = Posteriors.of(fitted, crowd.metric.signed(before._users), NOBODY).told if known.any() else None
     pairs = [(a, b) for a, b in ((fitted.mixture, after.mixture), (fitted.wide, after.wide)) if a is not None and b]
     return Renewed(
         replace(more.rows, habits=None),
@@ -142,7 +145,7 @@ def _write(
     data = crowd.metric.signed(each.rows)
     mixture, *wide = (finish(data, state, around) for state, around in zip(each.states, groups, strict=True))
     fitted = Fitted(mixture, crowd.metric, wide[0] if wide else None)
-    posteriors = Posteriors.of(fitted, data, False)
+    posteriors = Posteriors.of(fitted, data, NOBODY)
     people = posteriors.table(each.rows.labels, each.rows.starts, crowd.parameters["level"])
     for kind, table in ((ROWS, blobs(each.rows, crowd.data.weighted)), (PEOPLE, people)):
         file = later / kind / shard_name(number)

@@ -1,0 +1,287 @@
+"""People in shards: what a fitted `PrefKin` offers, asked of a row on disk.
+
+What is known about a user is a row in a Parquet shard; a question about some users is asked of a model in memory that
+holds these users alone, with everybody else known by the sums over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.comparisons import Comparisons
+from prefkin.data.digest import digest
+from prefkin.data.rows import UserRows
+from prefkin.data.shards import ShardedComparisons, Table, replaced, shard_name
+from prefkin.execution.blas import single_threaded
+from prefkin.inference.propagation import Sites, above_zero
+from prefkin.models.crowd_files import LATER, PEOPLE, read_crowd, write_crowd
+from prefkin.models.prefkin.arrays import as_groups, of_groups
+from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.models.prefkin.metric import Metric
+from prefkin.models.prefkin.mixture import Mixture, alone_in, finished
+from prefkin.models.prefkin.newcomer import group_chances
+from prefkin.models.prefkin.settling import State, finish
+from prefkin.models.reports import FoldedIn, Summary
+
+if TYPE_CHECKING:
+    from prefkin.models.prefkin.estimator import PrefKin
+
+__all__ = ["PeopleInShards", "load_crowd"]
+
+
+class PeopleInShards:
+    """Everybody, on disk: behind every method of a fitted `PrefKin` whose people are not in memory."""
+
+    def __init__(
+        self,
+        data: ShardedComparisons,
+        people: Path,
+        parameters: dict[str, Any],
+        metric: Metric,
+        groups: tuple[Mixture, ...],
+        temperature: float,
+        structure: str,
+        evidence: dict[str, float],
+        own_variance: float,
+        counts: IntArray,
+        sums: FloatArray,
+        later: Path | None = None,
+    ) -> None:
+        self.data, self.people, self.parameters, self.metric, self.groups = data, people, parameters, metric, groups
+        self.temperature, self.structure, self.evidence, self.own_variance = (
+            temperature,
+            structure,
+            evidence,
+            own_variance,
+        )
+        self.counts = counts  # likeliest members of each group, and last those alone
+        self.sums = sums  # people whose place is uncertain, what comes from others, comparisons
+        self.later = later  # where those are who answered more since; they and what all share are no longer the same
+        self.read: dict[str, Any] = {}
+
+    @property
+    def _numbers(self) -> list[int]:
+        return [number for number in range(self.data.n_shards) if self.data.users[number]]
+
+    def _tables(self, columns: list[str], only: LabelArray | None = None) -> list[Table]:
+        shard = np.empty(0, dtype=np.intp) if only is None else self.data.shard_of(only)
+        numbers = range(self.data.n_shards) if only is None else np.unique(shard).tolist()
+        return [
+            table
+            for number in numbers
+            for table in self._in_shard(number, columns, None if only is None else only[shard == number])
+        ]
+
+    def _in_shard(self, number: int, columns: list[str], only: LabelArray | None = None) -> list[Table]:
+        """People of one shard: those who did not answer since, and those who did."""
+        from prefkin.data.buckets import read_table
+
+        columns = list(dict.fromkeys(["user", *columns]))
+        tables = [read_table(self.people / shard_name(number), columns, only)] if self.data.users[number] else []
+        if self.later is not None and (file := self.later / PEOPLE / shard_name(number)).exists():
+            return replaced(tables, read_table(file, columns, only))
+        return tables
+
+    def _anew(self, name: str) -> list[FloatArray]:
+        """An attribute of everybody, shard after shard, as it is now that groups have changed."""
+        labels = (
+            [label for table in self._in_shard(k, []) for label in np.asarray(table["user"]).tolist()]
+            for k in range(self.data.n_shards)
+        )
+        models = ((self.only(each), each) for each in labels if each)
+        return [getattr(model, name)[[model._users.index(label) for label in each]] for model, each in models]
+
+    def column(self, name: str) -> Any:
+        """Of everybody, shard after shard; read once."""
+        if name not in self.read:
+            if name == "membership_":
+                share = np.concatenate([self._shares(table) for table in self._tables(["groups", "shares"])])
+                self.read[name] = np.column_stack([share, alone_in(share)])
+            elif self.later is not None and name in ("theta_", "radius"):
+                self.read[name] = np.concatenate(self._anew({"radius": "_radii"}.get(name, name)))
+            else:
+                stored = {"users_": "user", "theta_": "theta", "n_comparisons_": "comparisons"}.get(name, name)
+                self.read[name] = np.concatenate([np.asarray(table[stored]) for table in self._tables([stored])])
+        return self.read[name]
+
+    def position(self, user: Hashable) -> int:
+        """Where somebody stands in what `column` reads."""
+        if "positions" not in self.read:
+            self.read["positions"] = {label: at for at, label in enumerate(self.column("users_").tolist())}
+        self.data.refuse_strangers([user])
+        return int(self.read["positions"][user])
+
+    def _shares(self, table: Table) -> FloatArray:
+        share = np.zeros((len(table["groups"]), len(self.groups[0].sizes)))
+        for row, (groups, values) in enumerate(zip(table["groups"], table["shares"], strict=True)):
+            share[row, np.frombuffer(groups, "<i4")] = np.frombuffer(values, "<f8")
+        return share
+
+    def only(self, users: Sequence[Hashable]) -> PrefKin:
+        """A model in memory that holds these users alone; everybody else is known by the sums over them."""
+        from prefkin.models.prefkin.estimator import PrefKin
+
+        self.data.refuse_if_changed()
+        rows = self.data.of(users)
+        rows = UserRows(rows.rows._replace(Z=rows.rows.Z.astype(np.float64)), rows.starts, rows.labels, rows.contexts)
+        model = PrefKin(**self.parameters)
+        model._users, model.users_, model.n_comparisons_ = rows, rows.labels, rows.counts
+        model.habit_, model._own_variance = np.zeros(len(rows)), self.own_variance
+        model.structure_, model.evidence_ = self.structure, self.evidence
+        model.classes_, model.positive_ = np.array([0, 1]), 1
+        model.n_features_in_, model.feature_names_ = self.data.dim, self.data.feature_names
+        if len(rows):
+            tables = self._tables(["user", "radius", "groups", "shares", "sites"], rows.labels)
+            labels = np.concatenate([np.asarray(table["user"]) for table in tables])
+            order = np.argsort(labels, kind="stable")
+            blobs = [blob for table in tables for blob in table["sites"]]
+            sizes = np.diff(rows.starts)
+            whole = np.concatenate(
+                [np.frombuffer(blobs[at], "<f8").reshape(-1, n) for at, n in zip(order, sizes.tolist(), strict=True)],
+                axis=1,
+            )
+            share = np.concatenate([self._shares(table) for table in tables])[order]
+            radius = np.concatenate([np.asarray(table["radius"]) for table in tables])[order]
+            if self.later is None:
+                model.__dict__["radius_"] = model.__dict__["_radii"] = radius
+        else:
+            whole, share = np.empty((3 * len(self.groups), 0)), np.empty((0, len(self.groups[0].sizes)))
+        data = self.metric.signed(rows)
+        every, shares = np.zeros(len(rows), dtype=bool), (share, np.ones((len(rows), 1)))
+        with single_threaded():
+            mixture, *wide = (
+                finished(finish(data, State(shares[k], Sites.kept(*whole[3 * k : 3 * k + 3]), every), groups))
+                if len(rows)
+                else groups
+                for k, groups in enumerate(self.groups)
+            )
+        model._keep(Fitted(mixture, self.metric, wide[0] if wide else None, self.temperature))
+        model.__dict__["_digest"] = self.digest
+        return model
+
+    @property
+    def digest(self) -> str:
+        """Which model this is."""
+        if "digest" not in self.read:
+            learnt = [array for groups in self.groups for array in of_groups(groups).values()]
+            self.read["digest"] = digest("PrefKin", self.data.fingerprint, self.metric.root, *learnt)
+        return str(self.read["digest"])
+
+    def log_odds(self, checked: Callable[[Any], FloatArray], Z: Any, users: Any) -> FloatArray:
+        """Positive where the first action is preferred; users of one shard are read together."""
+        if isinstance(Z, Comparisons):
+            users, Z = Z.users if users is None else users, Z.Z
+        features = checked(Z)
+        labels = self.data.whose(users, len(features))
+        self.data.refuse_strangers(labels.tolist())
+        shard, found = self.data.shard_of(labels), np.empty(len(features))
+        for number in np.unique(shard).tolist():
+            mine = np.flatnonzero(shard == number)
+            found[mine] = self.only(labels[mine].tolist())._log_odds(features[mine], labels[mine])
+        return found
+
+    def comparisons(self, user: Hashable) -> Comparisons:
+        """One user's; those of everybody are where they were."""
+        self.data.refuse_everybody(user)
+        return self.only([user]).comparisons()
+
+    def _alike(self, chance: FloatArray) -> LabelArray:
+        """Everybody likelier than not in the groups that are likely by these chances."""
+        together = self.column("membership_")[:, :-1] @ chance
+        return np.asarray(self.column("users_")[together > 0.5])
+
+    def neighbours(self, user: Hashable, weights: bool) -> Any:
+        """Labels of everybody who likelier shares a group with `user` than not; with `weights`, how much they count."""
+        share = self.only([user]).membership_[0, :-1]
+        together = self.column("membership_")[:, :-1] @ share
+        u = self.position(user)
+        together[u] = 1.0
+        members = np.flatnonzero(together > 0.5)
+        labels = self.column("users_")[members]
+        if not weights:
+            return labels
+        others = np.where(members == u, 0.0, (together * self.column("n_comparisons_"))[members])
+        counted = (1.0 - self.only([user])._own_share(0)) * others / above_zero(others.sum())
+        counted[members == u] = 1.0 - float(counted.sum())
+        return labels, counted
+
+    def fold_in(self, Z: Any, y: Any) -> FoldedIn:
+        """A newcomer among everybody."""
+        model = self.only([])
+        folded = model.fold_in(Z, y)
+        new = model._newcomer(Z, y).rows
+        belief = model._population.belief(new.Z, new.y)
+        return replace(folded, neighbours=self._alike(group_chances(model._fitted, belief)))
+
+    def summary(self) -> Summary:
+        """How alike these people are."""
+        grouped, (uncertain, from_others, comparisons) = self.structure == "groups", self.sums.tolist()
+        sizes = tuple(sorted((int(size) for size in self.counts[:-1] if size), reverse=True))
+        n = self.data.n_users
+        return Summary(
+            self.structure,
+            n,
+            comparisons,
+            self.data.dim,
+            sizes if grouped else (),
+            int(self.counts[-1]) if grouped else 0,
+            int(uncertain) if grouped else None,
+            from_others / n,
+            None if n == 1 else self.evidence["groups"] - self.evidence["by degrees"],
+            None,
+        )
+
+    # -- on disk -----------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Any, past: dict[str, Any]) -> None:
+        """A folder with a small file and the shards of people, linked where the file system can."""
+        about = {
+            "past": past,
+            "parameters": self.parameters,
+            "temperature": self.temperature,
+            "structure": self.structure,
+            "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence.items()},
+            "own_variance": self.own_variance,
+            "groups": len(self.groups),
+        }
+        arrays = {"root": self.metric.root, "counts": self.counts.astype(np.int64), "sums": self.sums}
+        for k, groups in enumerate(self.groups):
+            arrays |= {f"{k}.{name}": values for name, values in of_groups(groups).items()}
+        write_crowd(folder, "PrefKin", self.data, about, arrays, self.people, self._numbers, self.later)
+
+
+def load_crowd(folder: Path) -> PrefKin:
+    """What `save` wrote."""
+    from prefkin.models.prefkin.estimator import PrefKin
+
+    about, arrays, data = read_crowd(folder)
+    groups = []
+    for k in range(about["groups"]):
+        parts = {name.removeprefix(f"{k}."): values for name, values in arrays.items() if name.startswith(f"{k}.")}
+        groups.append(as_groups(parts))
+    model = PrefKin(**about["parameters"])
+    model._crowd = PeopleInShards(
+        data,
+        folder / PEOPLE,
+        about["parameters"],
+        Metric(arrays["root"]),
+        tuple(groups),
+        float(about["temperature"]),
+        str(about["structure"]),
+        {name: -np.inf if value is None else float(value) for name, value in about["evidence"].items()},
+        float(about["own_variance"]),
+        arrays["counts"],
+        arrays["sums"],
+        folder / LATER if data.later is not None else None,
+    )
+    model._past = dict(about.get("past", {}))
+    model.n_features_in_, model.feature_names_ = data.dim, data.feature_names
+    model.classes_, model.positive_ = np.array([0, 1]), 1
+    model.structure_, model.evidence_ = model._crowd.structure, model._crowd.evidence
+    return model
