@@ -74,11 +74,11 @@ def test_the_page_says_who_they_are_and_needs_nothing_else(folder):
 def test_groups_are_shown_by_texts_that_they_chose(tmp_path, form):
     """Some want long texts, others short ones; each of them chose one of these and rejected the other."""
     rng = np.random.default_rng(3)
-    phi = rng.standard_normal((30, 3))
+    phi = rng.standard_normal((20, 3))
     texts = [f"text {k}, {'long' if long > 0 else 'short'} <i>" for k, long in enumerate(phi[:, 0])]
-    one, other = rng.integers(30, size=(2, 1200))
+    one, other = rng.integers(20, size=(2, 400))
     one, other = one[one != other], other[one != other]
-    users = rng.integers(12, size=len(one))
+    users = rng.integers(6, size=len(one))
     margin = np.where(users % 2, 3.0, -3.0) * (phi[one] - phi[other])[:, 0]
     y = (rng.random(len(one)) < 1 / (1 + np.exp(-margin))).astype(int)
     won, lost = np.where(y, one, other), np.where(y, other, one)
@@ -105,7 +105,7 @@ def test_groups_are_shown_by_texts_that_they_chose(tmp_path, form):
         for chosen, rejected in zip(quoted[::2], quoted[1::2], strict=True):
             assert wants in chosen
             assert wants not in rejected
-            assert any(f"user {u}" in card and (f"user {u}", chosen, rejected) in logged for u in range(12))
+            assert any(f"user {u}" in card and (f"user {u}", chosen, rejected) in logged for u in range(6))
 
 
 def test_candidates_are_read_in_the_order_of_the_model(folder):

@@ -32,7 +32,7 @@ def model(grouped):
 @pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")  # iris is separable,
 @pytest.mark.filterwarnings("ignore::prefkin.errors.AnswerWarning")  # and answers are of any two kinds
 def test_scikit_learns_own_checks_pass():
-    results = check_estimator(PrefKin(), on_skip=None, on_fail="raise")
+    results = check_estimator(PrefKin(metric="diagonal"), on_skip=None, on_fail="raise")  # chosen: a third of the time
     assert sum(result["status"] == "passed" for result in results) > 50
     assert clone(PrefKin(level=0.9)).level == 0.9
 
