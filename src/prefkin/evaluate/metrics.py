@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.metrics import log_loss
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from prefkin.data.arrays import FloatArray, IntArray
@@ -81,6 +80,8 @@ class UserLogLoss:
 
     def __call__(self, model: Any, Z: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
         """Minus the mean −log probability of the answers."""
+        from sklearn.metrics import log_loss  # takes long to load
+
         chance = model.predict_proba(Z, users=users)
         return -float(log_loss(y, chance, labels=model.classes_, sample_weight=sample_weight))
 

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import (
     _check_feature_names,
     _check_sample_weight,
@@ -291,6 +290,8 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
 
     def score(self, X: ArrayLike, y: ArrayLike, users: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Share of answers predicted right."""
+        from sklearn.metrics import accuracy_score  # a sixteenth of all that is loaded, and seldom needed
+
         return float(accuracy_score(y, self.predict(X, users=users), sample_weight=sample_weight))
 
     def summary(self) -> Summary:

@@ -20,7 +20,6 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.cluster import KMeans
 from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray
@@ -363,6 +362,8 @@ class _Trials:
 
 def _alternate(rows: UserRows, own: FloatArray, n_groups: int, ridge: float) -> IntArray:
     """Everybody to the centre that explains their answers best, and centres anew, until nobody moves."""
+    from sklearn.cluster import KMeans  # takes long to load
+
     seats: IntArray = KMeans(n_groups, n_init=10, random_state=0).fit_predict(own).astype(np.intp)
     signed = rows.rows.signed()
     for _ in range(ROUNDS if n_groups > 1 else 0):

@@ -19,8 +19,6 @@ from prefkin.apps.annotate.tokens import Role, hashed, new_token
 
 __all__ = ["Caller", "Project", "the_joiner", "the_organiser", "the_person", "the_project"]
 
-MOST_PEOPLE = 100_000
-
 
 @dataclass(frozen=True)
 class Caller:
