@@ -166,6 +166,7 @@ def main() -> None:
     parser.add_argument("--memory", default="4GB")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--neighbours", type=int, default=1000, help="of the user for whom OffC2PL pools")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--times", type=int, nargs="+")
     args = parser.parse_args()
@@ -190,6 +191,8 @@ def main() -> None:
     for label, seconds in clock.seconds.items():
         each = 1e3 * seconds[1] / args.users
         print(f"  {label}: {seconds[0]:.1f} s, CPU {seconds[1]:.1f} s, {each:.2f} ms a user", flush=True)
+    passes = sum(seconds[1] for label, seconds in clock.seconds.items() if label != "prior")
+    print(f"  all passes after the prior: {1e3 * passes / args.users:.2f} ms of CPU a user", flush=True)
     print(
         f"fitted in {taken[0]:.0f} s, CPU {taken[1]:.0f} s, {memory.most:.1f} GB; {before}, then {yardstick()}",
         flush=True,
@@ -197,31 +200,43 @@ def main() -> None:
     print(model.summary(), flush=True)
     right = model._crowd.counts[:-1]
     print(f"largest groups: {sorted(right.tolist())[::-1][: args.groups]}")
-    with Told("{:,} predictions, one a user", n := min(args.users, 20_000)):
+    with Told(memory, "{:,} predictions, one a user", n := min(args.users, 20_000)):
         model.predict_proba(np.ones((n, args.dim)), users=np.arange(n))
     some = np.arange(0, args.users, 100)
     Z, y = np.random.default_rng(1).normal(size=(len(some), args.dim)).astype(np.float32), some // 100 % 2
-    with Told("new answers of {:,} users", len(some)):
+    with Told(memory, "new answers of {:,} users", len(some)):
         model.update(Z, y, users=some)
-    with on_workers(args.workers) if args.workers else nullcontext(), Told("OffC2PL, {:,} own estimates", args.users):
-        paper = prefkin.OffC2PL(gamma=1.0, radius="theory", n_jobs=args.threads).fit(data)
-    with Told("OffC2PL, neighbours of {} user, pooled", 1):
-        found = paper.neighbours(0)
-    print(f"{len(found)} neighbours; {memory.most:.1f} GB at most", flush=True)
+    paper = prefkin.OffC2PL(gamma=1.0, radius="theory", n_jobs=args.threads)
+    told = Told(memory, "OffC2PL, {:,} own estimates and radii", args.users)
+    with on_workers(args.workers) if args.workers else nullcontext(), told:
+        paper.fit(data)
+    paper._crowd.gamma = joining(paper, 0, min(args.neighbours, args.users - 1))
+    with Told(memory, "OffC2PL, neighbours of {} user, pooled", 1):
+        found = paper._crowd.only([0])
+    print(f"{len(found.neighbours(0)) - 1:,} neighbours beside the user", flush=True)
+
+
+def joining(paper: prefkin.OffC2PL, user: int, number: int) -> float:
+    """The threshold at which a user is joined with so many others."""
+    at, alpha = paper._crowd.position(user), paper.alpha
+    theta, radius = paper.own_theta_, paper.radius_
+    needed = np.linalg.norm(theta - theta[at], axis=1) + alpha * (radius + radius[at])
+    needed[at] = -np.inf
+    return float(np.partition(needed, number)[number]) + 1e-9
 
 
 class Told:
-    """What is done in the block, with seconds by the clock and of CPU."""
+    """What is done in the block, with seconds by the clock and of CPU, and memory."""
 
-    def __init__(self, what: str, number: int) -> None:
-        self.what = what.format(number)
+    def __init__(self, memory: Memory, what: str, number: int) -> None:
+        self.memory, self.what = memory, what.format(number)
 
     def __enter__(self) -> None:
-        self.began = Clock.now()
+        self.memory.most, self.began = used()[1], Clock.now()
 
     def __exit__(self, *_: object) -> None:
         taken = Clock.now() - self.began
-        print(f"{self.what}: {taken[0]:.1f} s, CPU {taken[1]:.1f} s", flush=True)
+        print(f"{self.what}: {taken[0]:.1f} s, CPU {taken[1]:.1f} s, {self.memory.most:.1f} GB", flush=True)
 
 
 if __name__ == "__main__":

@@ -207,6 +207,20 @@ def test_folders_that_are_none(tmp_path):
         prefkin.open_comparisons(tmp_path / "votes")
 
 
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 3, 400])
+def test_some_users_are_read_from_where_they_are(tmp_path, text, number):
+    data = prefkin.open_comparisons(written(tmp_path / "votes", votes(4000, users=900, text=text)))
+    everybody = data.shard(0)
+    at = np.sort(np.random.default_rng(0).choice(len(everybody), number, replace=False))
+    table = buckets.read_table(data.home / shard_name(0), only=everybody.labels[at])
+    assert table["user"].tolist() == everybody.labels[at].tolist()
+    assert [len(blob) for blob in table["y"]] == np.diff(everybody.starts)[at].tolist()
+    scanned, here = pl.scan_parquet(data.home / shard_name(0)), pl.col("user").is_in(everybody.labels[at].tolist())
+    read = len(buckets._around(scanned, here).collect())
+    assert read <= number * buckets.USERS_AT_ONCE or read == len(everybody)
+
+
 def test_damage_is_noticed(tmp_path):
     data = prefkin.open_comparisons(written(tmp_path / "votes", votes(2000, 16)))
     file = data.home / shard_name(0)

@@ -229,6 +229,22 @@ def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkey
         assert (model._crowd.people / name).read_bytes() == (large._crowd.people / name).read_bytes()
 
 
+def test_bytes_that_flip_after_the_first_step_are_noticed_by_the_last(sampled, tmp_path, monkeypatch):
+    other = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path)
+    real = shards.over_shards
+
+    def after_damage(work, items, *, label, **about):
+        if label == "posteriors":
+            file = other.home / shard_name(items[0])
+            features = other.shard(items[0]).rows.Z[0].tobytes()
+            file.write_bytes(file.read_bytes().replace(features, bytes([features[0] ^ 1]) + features[1:]))
+        real(work, items, label=label, **about)
+
+    monkeypatch.setattr(shards, "over_shards", after_damage)
+    with pytest.raises(ShardError, match="damaged"):
+        prefkin.PrefKin(n_jobs=1).fit(other)
+
+
 def test_what_cannot_be_done_is_one_line(data, model, tmp_path):
     with pytest.raises(InvalidComparisons, match="bring their own"):
         prefkin.PrefKin().fit(data, [1])

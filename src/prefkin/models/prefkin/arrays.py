@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from prefkin.models.prefkin.lesson import Lesson
 
 __all__ = [
+    "SHARE",
     "Arrays",
     "as_groups",
     "as_share",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+SHARE = ("values", "groups", "begins", "size")  # of memberships
 
 
 def write_arrays(file: Path, arrays: Arrays) -> None:
@@ -49,11 +52,11 @@ def write_arrays(file: Path, arrays: Arrays) -> None:
     write_atomically(file, content.getvalue(), durable=False)
 
 
-def read_arrays(file: Path) -> Arrays:
-    """What `write_arrays` wrote."""
+def read_arrays(file: Path, names: Sequence[str] | None = None) -> Arrays:
+    """What `write_arrays` wrote, or some of it."""
     try:
         with np.load(file, allow_pickle=False) as archive:
-            return dict(archive)
+            return {name: archive[name] for name in (archive if names is None else names)}
     except FileNotFoundError:
         raise ShardError(f"{file}: gone while it was needed; run again") from None
     except Exception:
@@ -63,7 +66,7 @@ def read_arrays(file: Path) -> Arrays:
 def of_share(share: FloatArray) -> Arrays:
     """Memberships, most of which are 0."""
     thin = csr_array(share)
-    return {"values": thin.data, "groups": thin.indices, "begins": thin.indptr, "size": np.array(share.shape)}
+    return dict(zip(SHARE, (thin.data, thin.indices, thin.indptr, np.array(share.shape)), strict=True))
 
 
 def as_share(arrays: Arrays) -> FloatArray:

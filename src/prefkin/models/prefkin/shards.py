@@ -29,6 +29,7 @@ from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.quadratics import Signed, Terms
 from prefkin.models.crowd_files import PEOPLE
 from prefkin.models.prefkin.arrays import (
+    SHARE,
     Arrays,
     as_groups,
     as_share,
@@ -91,7 +92,7 @@ class PeopleOfShard:
 
     def __init__(self, data: ShardedComparisons, root: FloatArray, number: int, *, checked: bool = True) -> None:
         self.data, self.metric, self.number = data, Metric(root), number
-        self.checked = checked  # by the first step
+        self.checked = checked  # by the first step; the last one looks again
         self.labels, sizes = data.sizes(number)
         self.starts: IntArray = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
         self.held: tuple[int, UserRows] | None = None  # from which position on
@@ -151,7 +152,7 @@ def finish_shard(task: Finish, number: int) -> None:
 
     keep_freed_memory()
     with threads(1), single_threaded():
-        people = PeopleOfShard(task.data, task.root, number)
+        people = PeopleOfShard(task.data, task.root, number, checked=False)
         groups = [as_groups(_arrays_at(file)) for file in task.groups]
         states = [as_state(read_arrays(folder / f"state-{number}.npz")) for folder in task.states]
         taught = frozenset() if task.taught is None else _labels_at(task.taught)
@@ -236,7 +237,7 @@ class ShardParts:
         most = max(min(most, self.data.memory // (64 * len(around.prior.m0) ** 2)), 2)
         found: list[tuple[Hashable, int, int]] = []
         for number in self.numbers:
-            alone = np.flatnonzero(alone_in(as_share(read_arrays(self.state / f"state-{number}.npz"))) > 0.5)
+            alone = np.flatnonzero(alone_in(as_share(read_arrays(self.state / f"state-{number}.npz", SHARE))) > 0.5)
             if len(alone):
                 labels = self.data.labels(number)[alone].tolist()
                 found += zip(labels, [number] * len(alone), alone.tolist(), strict=True)
