@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
@@ -295,11 +294,20 @@ def _fits(
     return log
 
 
+def _log_total(log: FloatArray) -> FloatArray:
+    """log Σ exp over each row, as scipy's `logsumexp`, which takes long to begin."""
+    most = log.max(axis=1)
+    most[most == -np.inf] = 0.0
+    with np.errstate(divide="ignore"):
+        found: FloatArray = most + np.log(np.exp(log - most[:, None]).sum(axis=1))
+    return found
+
+
 def _settled(low: FloatArray, most: FloatArray, alone: FloatArray, sure: float) -> BoolArray:
     """Whose likeliest group is above `sure` by bounds alone, (U,)."""
     rivals, best, every = np.column_stack([most, alone]), low.argmax(axis=1), np.arange(len(low))
     rivals[every, best] = -np.inf
-    found: BoolArray = low[every, best] - logsumexp(rivals, axis=1) > np.log(sure / (1.0 - sure))
+    found: BoolArray = low[every, best] - _log_total(rivals) > np.log(sure / (1.0 - sure))
     return found
 
 
@@ -491,7 +499,7 @@ def place(
             fits[without.user, without.group] = without.fits(terms, sizes, prior)
         share = np.ones(fits.shape) if known.by_degrees else _chances(fits, alone, sure)
         seats = share if without is None else without.seats(share)
-        evidence = float((logsumexp(np.column_stack([fits, alone]), axis=1) - weight).sum())
+        evidence = float((_log_total(np.column_stack([fits, alone])) - weight).sum())
         found = solved(users, sites, seats, prior, evidence, terms=terms, centres=centres)
         if turn < rounds - 1:
             sites = found.refined(data)

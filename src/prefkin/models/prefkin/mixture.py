@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
+AT_ONCE = 1 << 16  # numbers of matrices of which several are made on the way
 IN_CACHE = 1 << 19  # numbers of small matrices worked on at once: more would not stay in the cache
 PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
 
@@ -348,9 +349,18 @@ class Mixture:
 
 
 def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
-    """C_u of some users, (n, d, d), in one go: Σ_k w_k (τ²G + G doubt_k G + the spread of the parts' means)."""
-    prior, centres = mixture.prior, mixture.centres
+    """C_u of some users, (n, d, d): Σ_k w_k (τ²G + G doubt_k G + the spread of the parts' means)."""
     who = np.arange(*users.indices(len(mixture))) if isinstance(users, slice) else users
+    d = len(mixture.prior.m0)
+    found = np.empty((len(who), d, d))
+    for piece in pieces(len(who), d * d, AT_ONCE):
+        found[piece] = _covariances(mixture, who[piece])
+    return found
+
+
+def _covariances(mixture: Mixture, who: IntArray) -> FloatArray:
+    """`covariances`, in one go."""
+    prior, centres = mixture.prior, mixture.centres
     share, weights, d = mixture.share[who], mixture.weights[who], len(prior.m0)
     terms = mixture.terms_of(who)
     G = -prior.within * terms.A
