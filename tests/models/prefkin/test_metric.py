@@ -52,19 +52,21 @@ def test_a_covariance_of_people_is_found(rng, kind):
     assert again == pytest.approx(found, abs=0.01 * np.trace(found))
 
 
-def test_what_is_found_is_where_evidence_with_imaginary_people_is_highest(rng):
+@pytest.mark.parametrize(("kind", "people_added"), [("full", 1.0), ("whitened", 4.0 + 3 + 1.0)])
+def test_what_is_found_is_where_evidence_with_imaginary_people_is_highest(rng, kind, people_added):
     """The slope of a literal log evidence, by differences, is 0 there: sites held, everything else integrated."""
     Z, y, users, _ = people(rng, CORRELATED, n_users=60, n=10)
     data = Comparisons.from_arrays(Z, y, users)
-    covariance, learnt = learnt_covariance(data, "full", rounds=400)
+    covariance, learnt = learnt_covariance(data, kind, rounds=400)
     rows = data.by_user()
-    size = 1.0 / Unit.of(rows, "full").root
-    X = Signed.of_users(rows).X / size
-    sites, d, typical = learnt.sites, 3, None
+    unit = Unit.of(rows, kind).root
+    unit = np.diag(unit) if unit.ndim == 1 else unit
+    X = Signed.of_users(rows).X @ unit
+    sites, d = learnt.sites, 3
     top = learnt.prior.top / learnt.prior.within
-    start = np.linalg.cholesky(covariance * np.outer(size, size))
+    back = np.linalg.inv(unit)
+    start = np.linalg.cholesky(back @ covariance @ back.T)
     typical = d / np.trace(np.linalg.inv(start @ start.T))
-    people_added = 4.0 + d + 1.0
     mean_covariance = top * start @ start.T
 
     def evidence(entries):

@@ -6,7 +6,7 @@ isotropic, and people's covariance is τ² R Rᵀ:
     isotropic   R is one number: all features may matter alike
     diagonal    R has a number for each feature: some matter more; free of units
     full        R Rᵀ is any covariance: people who want one thing also want another
-    whitened    the same, begun and held near where all features vary alike and apart: free of units and of mixing
+    whitened    the same, held near where all features vary alike and apart: free of units and of mixing
 
 A covariance Σ is learnt from everybody by evidence. With each user a quadratic whose terms for Σ are a and A (see
 `forms`), and what all share N(m, S), the slope of log evidence in Σ is half of
@@ -78,8 +78,8 @@ class Learnt(NamedTuple):
 def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, rounds: int) -> Learnt:
     """Σ of people by evidence, of a diagonal or full form, features being measured by `unit`; from `start` on.
 
-    Imaginary people to whom all features matter alike are among them, so that few real ones do not decide alone: for
-    the full form as many as it takes to know a covariance at all, and some more.
+    Imaginary people to whom all features matter alike are among them, so that few real ones do not decide alone: one
+    beside a full covariance; beside a whitened one as many as it takes to know a covariance at all, and some more.
     """
     d, measured = users.dim, Signed.of_users(users, unit.root)
     root, top = np.eye(d), 1.0
@@ -123,7 +123,8 @@ def _step(
         people, typical = METRIC.imaginary, float(np.trace(covariance)) / d
         drawn = np.diag(drawn) + people * typical * np.diag(back) ** 2
         return np.eye(d), 0.5 * np.log(above_zero(drawn) / above_zero(np.diag(known) + people))
-    people, typical = METRIC.imaginary + d + 1.0, d / float((back**2).sum())
+    people = METRIC.free if kind == "full" else METRIC.imaginary + d + 1.0
+    typical = d / float((back**2).sum())
     factor = np.linalg.cholesky(known + people * np.eye(d))
     values, axes = np.linalg.eigh(factor.T @ (drawn + people * typical * (back @ back.T)) @ factor)
     better = (axes * np.sqrt(above_zero(values))) @ axes.T
