@@ -55,7 +55,7 @@ def estimates(people, seed):
                 found = estimate_users(UserRows(rows, starts, np.arange(each)), ridge=ridge)
                 for theta, (Z, y, weights) in zip(found, drawn_people, strict=True):
                     wanted = ridge_logistic(Z, y, ridge, weights)
-                    off, chances = deviations(theta, wanted, Z, weights)
+                    off, chances = deviations(theta, wanted, Z, weights, ridge)
                     seen.append((off if determined(wanted, Z, weights, ridge) else 0.0, chances))
             far = np.max(seen, axis=0)
             worst, count = np.maximum(worst, far), count + len(seen)

@@ -64,7 +64,7 @@ def test_units_weights_and_certainty_do_not_end_it_too_early(kind, ridge):
         for z, answer in zip(Z[-2:], y[-2:], strict=True):
             estimate.hear(z, answer)
         wanted = ridge_logistic(Z, y, ridge, weights)
-        apart, chances = deviations(estimate.theta, wanted, Z, weights)
+        apart, chances = deviations(estimate.theta, wanted, Z, weights, ridge)
         assert chances < 1e-6
         assert apart < 1e-6 or not determined(wanted, Z, weights, ridge)
 

@@ -222,7 +222,7 @@ def test_pooled_estimates_equal_newtons_method(kind, d):
         for s in range(0, 24, 4):
             Z, y, weights = sets.rows(rows, s)
             wanted = ridge_logistic(Z, y, ridge, weights)
-            apart, chances = deviations(found[s], wanted, Z, weights)
+            apart, chances = deviations(found[s], wanted, Z, weights, ridge)
             assert chances < 1e-6
             assert apart < 1e-6 or not determined(wanted, Z, weights, ridge)
 

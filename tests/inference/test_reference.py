@@ -25,7 +25,7 @@ def test_own_estimates_are_those_of_newtons_method_in_double_precision(kind, rid
     found = estimate_users(together(people), ridge=ridge)
     for theta, (Z, y, weights) in zip(found, people, strict=True):
         wanted = ridge_logistic(Z, y, ridge, weights)
-        apart, chances = deviations(theta, wanted, Z, weights)
+        apart, chances = deviations(theta, wanted, Z, weights, ridge)
         assert chances <= 1e-6
         assert apart <= 1e-6 or not determined(wanted, Z, weights, ridge)
 
@@ -43,4 +43,19 @@ def test_weights_over_eight_decades_and_hardly_any_ridge_are_solved():
     Z, y, _ = drawn(rng, "plain", 40, 50)
     weights = 10.0 ** rng.uniform(-4, 8, 50)
     theta = fit_preference(Rows(Z, y, weights), ridge=1e-9)
-    assert deviations(theta, ridge_logistic(Z, y, 1e-9, weights), Z, weights)[0] <= 1e-6
+    assert deviations(theta, ridge_logistic(Z, y, 1e-9, weights), Z, weights, 1e-9)[0] <= 1e-6
+
+
+def test_the_reference_hears_answers_that_are_contradicted_by_thousands():
+    """An unexpected answer at a margin of -3,700 has no curvature, but still its pull."""
+    Z, y, weights = np.array([[0.005], [1.0]]), np.array([1.0, 0.0]), np.array([1e8, 1.0])
+    theta = ridge_logistic(Z, y, 1e-9, weights)
+    chance = 0.5 * (1.0 + np.tanh(0.5 * (Z @ theta)))
+    assert abs(Z.T @ (weights * (chance - y)) + 1e-9 * theta) < 1e-6
+    assert deviations(fit_preference(Rows(Z, y, weights), ridge=1e-9), theta, Z, weights, 1e-9)[0] <= 1e-6
+
+
+def test_answers_that_contradict_each_other_exactly_have_no_length_to_compare():
+    Z = np.ones((2, 1))
+    assert deviations(np.zeros(1), np.full(1, 1e-17), Z, np.ones(2), 1e-3)[0] <= 1e-6
+    assert deviations(np.zeros(1), np.full(1, 1e-3), Z, np.ones(2), 1e-3)[0] == 1.0

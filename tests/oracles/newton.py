@@ -7,6 +7,8 @@ its digits. Slow, one person at a time, sharing no code with the package.
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
+STRAIGHT = -500.0  # margins below which an answer has no curvature
+
 
 def ridge_logistic(Z, y, ridge, weights=None, steps=300):
     """argmin of Σ w log(1 + exp(−s zᵀθ)) + λ/2 ‖θ‖², along ever smaller ridges from one that leaves nothing else."""
@@ -44,16 +46,18 @@ def _value(margin, theta, weights, root):
 def _step(X, margin, theta, weights, root):
     """argmin over s of Σ h (x s − r)² + ‖root (θ + s)‖²: h the curvature of each row, r where its tangent parabola ends.
 
-    Rows of no curvature left have a pull alone: h r = w p stays what it is as h → 0.
+    Rows of no curvature left have a pull alone, h r = w p; where r itself would be beyond all numbers it is added as such.
     """
     miss = np.exp(-np.logaddexp(0.0, margin))  # probability of the answer that was not given
     kept = np.exp(-np.logaddexp(0.0, -margin))
-    h = np.sqrt(weights * miss * kept)
-    target = np.sqrt(weights) * np.sqrt(miss / np.maximum(kept, 1e-300))
+    straight = margin < STRAIGHT
+    h = np.where(straight, 0.0, np.sqrt(weights * miss * kept))
+    target = np.where(straight, 0.0, np.sqrt(weights) * np.sqrt(miss / np.maximum(kept, 1e-300)))
+    pull = X.T @ np.where(straight, weights, 0.0)
     A = np.vstack([X * h[:, None], np.diag(root)])
     b = np.concatenate([target, -root * theta])
     order = np.argsort(-np.abs(A).max(axis=1), kind="stable")  # large rows first: Householder's method keeps small ones
     Q, R, pivot = qr(A[order], mode="economic", pivoting=True)
     found = np.empty(X.shape[1])
-    found[pivot] = solve_triangular(R, Q.T @ b[order])
+    found[pivot] = solve_triangular(R, Q.T @ b[order] + solve_triangular(R, pull[pivot], trans="T"))
     return found

@@ -4,6 +4,8 @@ import numpy as np
 
 KINDS = ("plain", "units", "one heavy row", "weights", "certain", "repeats")
 
+NOTHING = 1e-7
+
 
 def drawn(rng, kind, d, rows):
     """Z, y and weights of one person of a kind; units and weights reach 1e8."""
@@ -22,11 +24,17 @@ def drawn(rng, kind, d, rows):
     return Z, y, weights
 
 
-def deviations(found, wanted, Z, weights):
-    """How far an estimate is off: as a share of its length, each feature in its own unit; and in probabilities."""
+def deviations(found, wanted, Z, weights, ridge):
+    """How far an estimate is off: as a share of its length, each feature in its own unit; and in probabilities.
+
+    Answers that contradict each other exactly have an estimate of 0, and no length: less than `NOTHING` of what the rows
+    could tell if all agreed is rounding.
+    """
     unit = np.sqrt(weights @ Z**2 / weights.sum())
     unit = np.where(unit > 0, unit, 1.0)
-    apart = np.linalg.norm((found - wanted) * unit) / max(np.linalg.norm(wanted * unit), 1e-300)
+    reach = 0.5 * weights @ np.abs(Z) / (0.25 * weights @ Z**2 + ridge)
+    length = max(np.linalg.norm(wanted * unit), NOTHING * np.linalg.norm(reach * unit), 1e-300)
+    apart = np.linalg.norm((found - wanted) * unit) / length
     chance, other = (0.5 * (1.0 + np.tanh(0.5 * (Z @ theta))) for theta in (found, wanted))
     return float(apart), float(np.abs(chance - other).max(initial=0.0))
 
