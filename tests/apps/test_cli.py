@@ -107,10 +107,11 @@ def test_fit_takes_the_papers_parameters(folder):
     assert isinstance(prefkin.load(folder / "reg").coverage, prefkin.ItemRegularity)
 
 
-def test_fit_compares_methods_when_asked(folder):
+def test_fit_compares_methods_and_keeps_the_best_when_asked(folder):
     few = pl.read_csv(folder / "votes.csv").group_by("user", maintain_order=True).head(25).head(200)
     few.write_csv(folder / "few.csv")
-    done = prefkin_says("fit", "few.csv", "--out", "cmp", "--compare", "--names", "salt, fat,acid", cwd=folder)
+    words = ("--compare", "--method", "best", "--names", "salt, fat,acid")
+    done = prefkin_says("fit", "few.csv", "--out", "cmp", *words, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "held-out answers" in done.stdout
     assert "kept their promise" in done.stdout
@@ -126,10 +127,9 @@ def test_fit_compares_methods_when_asked(folder):
     assert "200 answers, all parts held out in turn" in shown
     best = min(facts, key=lambda entry: entry["log_loss"])["method"]
     assert f"\n{best} " in shown.split("held-out answers")[1]
-    kept = prefkin_says("fit", "few.csv", "--out", "best", "--method", "best", "--no-pictures", cwd=folder)
-    assert f"kept: {best}" in kept.stdout
-    assert json.loads((folder / "best" / "summary.json").read_text())["method"] == best
-    again, fitted = prefkin.load(folder / "best"), METHODS[best]().fit(prefkin.read_comparisons(folder / "few.csv"))
+    assert f"kept: {best}" in shown
+    assert everything["method"] == best
+    again, fitted = prefkin.load(folder / "cmp"), METHODS[best]().fit(prefkin.read_comparisons(folder / "few.csv"))
     assert again.theta_ == pytest.approx(fitted.theta_)
 
 

@@ -168,39 +168,40 @@ def descend(
         for j in range(len(x)):
             gradient[j] = tilt[j]
         while True:
-            bend, length = own, 0.0
-            if linear and taken > 0:
-                for j in range(len(x)):
-                    image[j] = 0.0
-                sweep(X, direction, slope, change, some, image, True, True)
-                for j in range(len(x)):
-                    bend += direction[j] * image[j]
-                length = -incline / bend
-                for j in range(len(x)):
-                    x[j] += length * direction[j]
+            length = 0.0
+            for j in range(len(x)):
+                image[j] = 0.0
+            for back in range(1 if linear else 0, 2 if taken > 0 or not linear else 0):  # one call: it is compiled once
+                values = pull if back > 0 and not linear else change
+                sweep(X, direction, slope, values, some, image, linear or back == 0, back > 0)
+                if linear:
+                    bend = own
+                    for j in range(len(x)):
+                        bend += direction[j] * image[j]
+                    length = -incline / bend
+                elif back == 0:
+                    bend, low, high, turned = own, 0.0, np.inf, incline
+                    for i in range(b - a):
+                        bend += slope[i] * change[i] * change[i]
+                    for _ in range(LINE_STEPS):
+                        step = -turned / bend
+                        if not (low < length + step < high):
+                            step = (low + high) / 2.0 - length if high < np.inf else length + 1.0
+                        length += step
+                        turned, bend = move(margin, change, np.float32(step), weights[a:b], pull, slope)
+                        turned, bend = turned + along + length * own, bend + own
+                        if taken == 0 or abs(turned) <= LINE_SLOPE * -incline:
+                            break
+                        if turned > 0.0:
+                            high = length
+                        else:
+                            low = length
+            for j in range(len(x)):
+                x[j] += length * direction[j]
+                if linear:
                     gradient[j] += length * (image[j] + penalty[j] * direction[j])
-            elif not linear:
-                sweep(X, direction, slope, change, some, image, True, False)
-                for i in range(b - a):
-                    bend += slope[i] * change[i] * change[i]
-                low, high, turned = 0.0, np.inf, incline
-                for _ in range(LINE_STEPS):
-                    step = -turned / bend
-                    if not (low < length + step < high):
-                        step = (low + high) / 2.0 - length if high < np.inf else length + 1.0
-                    length += step
-                    turned, bend = move(margin, change, np.float32(step), weights[a:b], pull, slope)
-                    turned, bend = turned + along + length * own, bend + own
-                    if taken == 0 or abs(turned) <= LINE_SLOPE * -incline:
-                        break
-                    if turned > 0.0:
-                        high = length
-                    else:
-                        low = length
-                for j in range(len(x)):
-                    x[j] += length * direction[j]
-                    gradient[j] = tilt[j] + penalty[j] * x[j]
-                sweep(X, direction, slope, pull, some, gradient, False, True)
+                else:
+                    gradient[j] = tilt[j] + image[j] + penalty[j] * x[j]
             taken += 1
             square = mixed = ahead = largest = 0.0
             for j in range(len(x)):

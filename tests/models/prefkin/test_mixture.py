@@ -11,7 +11,7 @@ from prefkin.execution.executor import threads
 from prefkin.inference.components import propagate
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, expand
-from prefkin.models.prefkin import groups
+from prefkin.models.prefkin import groups, mixture
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place
 from prefkin.models.prefkin.mixture import (
@@ -22,6 +22,7 @@ from prefkin.models.prefkin.mixture import (
     Prior,
     Scaling,
     covariances,
+    joint_evidence,
     set_evidence,
     solved,
 )
@@ -436,3 +437,22 @@ def test_single_precision_with_many_features_changes_little(rng, monkeypatch):
     assert other.users.V.dtype == np.float32
     assert np.allclose(one.mean, other.mean, atol=1e-3)
     assert one.evidence == pytest.approx(other.evidence, abs=0.01)
+
+
+@pytest.mark.parametrize("compiled_below", [100, 0])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_evidence_of_pairs_is_the_integral_over_their_centre(monkeypatch, rng, compiled_below, dtype):
+    monkeypatch.setattr(mixture, "STACKED_CHOLESKY", compiled_below)
+    half = rng.standard_normal((4, 5, 5))
+    terms = Terms((half @ half.transpose(0, 2, 1)).astype(dtype), rng.standard_normal((4, 5)), np.zeros(4))
+    m0, between, times = rng.standard_normal(5), 0.7, np.array([1.0, 0.3, -0.2])
+    at, which = np.array([0, 1, 2]), np.array([3, 0, 2])
+    found = joint_evidence(terms, at, terms, which, times, m0, between)
+    for value, k, u, t in zip(found, at, which, times, strict=True):
+        A, a = terms.A[k] + t * terms.A[u].astype(float), terms.a[k] + t * terms.a[u]
+        P, pull = A + np.eye(5) / between, a + m0 / between
+        log_det = np.linalg.slogdet(between * P)[1]
+        wanted = 0.5 * (pull @ np.linalg.solve(P, pull) - m0 @ m0 / between - log_det)
+        assert value == pytest.approx(wanted, abs=1e-9 if dtype is np.float64 else 1e-4)
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        joint_evidence(terms, at, terms, which, np.full(3, -100.0), m0, between)
