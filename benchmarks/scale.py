@@ -17,6 +17,7 @@ import shutil
 import threading
 import time
 from contextlib import nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ import prefkin
 from prefkin.apps.cli.fit_folder import bytes_of
 from prefkin.data.shards import ShardedComparisons
 from prefkin.execution.cluster import on_workers
+from prefkin.execution.executor import over_shards
 from prefkin.execution.progress import reporting
 from prefkin.inference.information import ball_radius
 from prefkin.models.prefkin.calibrate import Fitted
@@ -140,16 +142,24 @@ def _slices(n: int) -> list[slice]:
     return [slice(start, start + 100) for start in range(0, n, 100)]
 
 
+def awake(number: int) -> None:  # noqa: ARG001 - as all work over shards
+    """What a worker imports before its first task; long enough that each of them takes one."""
+    for module in ("prefkin.models.prefkin.shards", "prefkin.data.buckets"):
+        import_module(module)
+    time.sleep(1.0)
+
+
 def times(data: ShardedComparisons, workers: list[int]) -> None:
-    """Seconds by the clock of all passes after the prior, for so many workers."""
+    """Seconds by the clock of all passes after the prior, for so many workers, once they have started."""
     for number in workers:
         for fit in (data.home / "fits").glob("*"):
             for found in ("chosen", "wide", "people"):
                 shutil.rmtree(fit / found, ignore_errors=True)
-        clock = Clock()
-        with on_workers(number), reporting(clock):
-            prefkin.PrefKin().fit(data)
-            clock("end", 0, 0)
+        with on_workers(number):
+            over_shards(awake, range(3 * number), label="start")
+            with reporting(clock := Clock()):
+                prefkin.PrefKin().fit(data)
+                clock("end", 0, 0)
         passes = sum(seconds[0] for label, seconds in clock.seconds.items() if label != "prior")
         load = os.getloadavg()[0]
         print(
