@@ -26,12 +26,20 @@ __all__ = [
 ]
 
 
+LINE_ENDS = {ord(end): repr(end)[1:-1] for end in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+
+
 class PrefkinError(Exception):
     """Base of every error prefkin raises on purpose; the command line prints it and exits with 2.
 
     >>> issubclass(InvalidComparisons, PrefkinError)
     True
+    >>> print(InvalidTable("names may hold\\nwhat they like: a message is one line"))
+    names may hold\\nwhat they like: a message is one line
     """
+
+    def __str__(self) -> str:
+        return (str(self.args[0]) if self.args else "").translate(LINE_ENDS)
 
 
 class InvalidComparisons(PrefkinError, ValueError):
@@ -52,9 +60,6 @@ class InvalidParameter(PrefkinError, ValueError):
 
 class UnknownUser(PrefkinError, KeyError):
     """A user the model was not fitted on."""
-
-    def __str__(self) -> str:  # KeyError would print the repr of the message
-        return str(self.args[0])
 
 
 class ConvergenceError(PrefkinError, RuntimeError):

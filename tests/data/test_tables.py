@@ -280,6 +280,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_column_whose_name_has_line_ends_does_not_break_the_message(tmp_path):
+    (tmp_path / "odd.csv").write_bytes(b'user,"a\nb\rc"\nann,1\n')
+    with pytest.raises(InvalidTable) as told:
+        read_comparisons(tmp_path / "odd.csv")
+    assert "it has: user, a\\nb\\rc;" in str(told.value)
+    assert len(str(told.value).splitlines()) == 1
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InvalidTable, match=r"none.csv: no such file"):
         read_comparisons(tmp_path / "none.csv")
