@@ -3,14 +3,17 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp, softmax
 
 from prefkin import Comparisons, PrefKin
 from prefkin.data.dependence import effective_weights
+from prefkin.data.folds import only
 from prefkin.data.rows import Rows
 from prefkin.errors import DependenceWarning, InvalidComparisons
 from prefkin.inference.estimate import fit_preference
 from prefkin.models.baselines import pooled
+from prefkin.models.prefkin.calibrate import _splits
 from tests.oracles.choices import choice_loss, pooled_logit
 
 
@@ -106,6 +109,51 @@ def test_the_best_of_a_ranking_carries_the_information_of_the_exact_logit_near_i
     assert np.allclose(ours, exact)
 
 
+def literal_choice_weights(options, chosen, users):
+    """p_c + p_j, chances by a slow conditional logit: one for all, then each person's own, drawn to it."""
+    sets = list(zip(options, chosen, strict=True))
+    ahead = np.concatenate([some[pick] - np.delete(some, pick, axis=0) for some, pick in sets])
+    size = np.sqrt((ahead**2).mean(axis=0) / 2)
+
+    def fitted(some, centre, ridge):
+        def loss(theta):
+            lost = sum(logsumexp(options[t] / size @ theta) - options[t][chosen[t]] / size @ theta for t in some)
+            return lost + ridge / 2 * ((theta - centre) ** 2).sum()
+
+        return minimize(loss, centre, options={"gtol": 1e-7}).x
+
+    shared, weights = fitted(range(len(chosen)), np.zeros(len(size)), 0.1), []
+    for t, (some, pick) in enumerate(sets):
+        p = softmax(some / size @ fitted(np.flatnonzero(users == users[t]), shared, 1.0))
+        weights.append(p[pick] + np.delete(p, pick))
+    return np.concatenate(weights)
+
+
+def test_a_pair_of_a_choice_counts_by_the_chance_that_the_choice_was_between_these_two(rng):
+    options, chosen, _ = drawn_choices(rng, n=30, dim=2)
+    users = rng.integers(3, size=30)
+    data = Comparisons.from_choices(options, chosen, users)
+    assert np.allclose(data.weights, literal_choice_weights(options, chosen, users), atol=2e-4)
+    order = rng.permutation(30)
+    again = Comparisons.from_choices([options[t] * 100 for t in order], np.array(chosen)[order], users[order])
+    assert np.array_equal(np.sort(again.weights), np.sort(data.weights))  # neither order nor units matter
+
+
+def test_held_out_pairs_of_choices_count_by_the_number_of_options_alone(rng):
+    """What they tell is less where somebody chose against expectations: judged by that, all would look too sure."""
+    options, chosen, _ = drawn_choices(rng, n=40, sizes=(2, 8))
+    data = Comparisons.from_choices(options, chosen, rng.integers(3, size=40)).take(np.arange(100)[::-1])
+    assert set(data.judged.tolist()) == {0.5, 1.0}
+    assert np.array_equal(data.held_out_weights, data.judged)
+    rows = only(data.by_user(), np.array([0, 2]))
+    mine = np.concatenate([data.judged[data.who == user] for user in (0, 2)])
+    assert np.array_equal(rows.judged, mine)
+    splits = _splits(rows, "auto")
+    assert len(splits) > 1
+    for split in splits:
+        assert np.array_equal(split.weights, mine[split.unseen])
+
+
 def test_a_choice_is_one_context_and_its_options_keep_their_places(rng):
     options = rng.standard_normal((3, 4, 2))
     data = Comparisons.from_choices(options, [0, 3, 1], ["ann", "ann", "bo"])
@@ -113,8 +161,7 @@ def test_a_choice_is_one_context_and_its_options_keep_their_places(rng):
     assert data.y.tolist() == [1, 1, 1, 0, 0, 0, 0, 1, 1]
     assert np.allclose(data.first[3:6], options[1, :3])
     assert np.allclose(data.second[3:6], options[1, 3])
-    assert (data.weights == 1.0).all()
-    assert (Comparisons.from_choices(rng.standard_normal((1, 8, 2)), [0], [0]).weights == 0.5).all()
+    assert (Comparisons.from_choices(options[:, :2], [0, 1, 1], ["ann", "ann", "bo"]).weights == 1.0).all()
     same = Comparisons.from_choices([options[0], np.vstack([options[1], options[1][3]])], [0, 3], ["ann", "bo"])
     assert len(same) == 6  # an option like the chosen one tells nothing
 

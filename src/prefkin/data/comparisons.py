@@ -27,7 +27,7 @@ from prefkin.data.checks import (
     refuse_bad_rows,
     refuse_vanishing,
 )
-from prefkin.data.choices import Pairs, pairs_of_choices, pairs_of_rankings
+from prefkin.data.choices import Pairs, pairs_of_choices, pairs_of_rankings, weights_of_choices
 from prefkin.data.items import codes_of_features, codes_of_names, item_names
 from prefkin.data.ratings import Ratings, pairs_of_ratings
 from prefkin.data.rows import Rows, UserRows
@@ -63,6 +63,7 @@ class Comparisons:
     items: LabelArray | None = None  # (n, 2)  names of a and a′, where they have any
     weighted: bool = False  # were the weights given?
     learnt_features: bool = False  # are the features factors of the ratings themselves?
+    judged: FloatArray | None = None  # (n,)    what a row counts when it is held out, where that is not its weight
 
     @classmethod
     def from_arrays(
@@ -181,18 +182,22 @@ class Comparisons:
         users : whose choice each is
         contexts : what each is about; unless given, each choice is a context of its own
 
-        Each pair of a choice among A has weight 4/A, at most 1: chosen by held-out choices of two panels. Pooled over
-        people, such pairs predict choices as the exact conditional logit does (log-loss 1.2273 against 1.2270 on
-        camera, 1.1617 against 1.1612 on electricity): docs/method.md, Rankings and choices.
+        Each pair counts by the chance that the choice was between these two, as a conditional logit of these choices
+        tells: from 2/A where nobody cares which of A it is, to 1 where two compete alone. So pairs predict choices as
+        the exact conditional logit does, for all and for each. Such a weight is smaller where somebody chose against
+        what was expected, so that held-out answers are judged by weights that only A decides, `judged`:
+        docs/method.md, Rankings and choices.
 
         >>> data = Comparisons.from_choices([[[1.0], [2.0], [0.0]], [[3.0], [1.0], [0.0]]], [1, 0], ["ann", "bo"])
         >>> data.Z.ravel().tolist(), data.y.tolist()
         ([-1.0, 2.0, 2.0, 3.0], [0.0, 1.0, 1.0, 1.0])
-        >>> data.weights.tolist(), data.contexts.tolist()
-        ([1.0, 1.0, 1.0, 1.0], [0, 0, 1, 1])
+        >>> data.weights.round(2).tolist(), data.contexts.tolist()
+        ([0.97, 0.84, 0.99, 0.96], [0, 0, 1, 1])
         """
         X, pairs = pairs_of_choices(options, chosen)
-        return cls._of_sets(X, pairs, False, len(np.asarray(chosen)), users, contexts, feature_names)
+        data = cls._of_sets(X, pairs, False, len(np.asarray(chosen)), users, contexts, feature_names)
+        ahead = data.Z * (2.0 * data.y - 1.0)[:, None]
+        return replace(data, weights=weights_of_choices(ahead, np.array(pairs.sets), data.who), judged=data.weights)
 
     @classmethod
     def from_ratings(
@@ -413,6 +418,11 @@ class Comparisons:
             return codes_of_names(self.items)
         return None if self.first is None or self.second is None else codes_of_features(self.first, self.second)
 
+    @property
+    def held_out_weights(self) -> FloatArray:
+        """(n,) what each row counts when predictions of it are judged."""
+        return self.weights if self.judged is None else self.judged
+
     def take(self, rows: ArrayLike) -> Comparisons:
         """Some of the rows, chosen by position or mask.
 
@@ -432,6 +442,7 @@ class Comparisons:
             items=None if self.items is None else self.items[pick],
             weighted=self.weighted,
             learnt_features=self.learnt_features,
+            judged=None if self.judged is None else self.judged[pick],
         )
 
     def by_user(self, *, copy: bool = True) -> UserRows:
@@ -440,11 +451,13 @@ class Comparisons:
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
         parts = [self.Z, self.y, self.weights]
         contexts, items = None if self.contexts is None else distinct_labels(self.contexts)[1], self.item_codes
+        judged = self.judged
         if not (self.who[1:] >= self.who[:-1]).all():
             order = np.argsort(self.who, kind="stable")
             parts = [part[order] for part in parts]
             contexts, items = (None if part is None else part[order] for part in (contexts, items))
+            judged = None if judged is None else judged[order]
         elif copy:
             parts = [part.copy() for part in parts]
         rows = Rows(*parts)
-        return UserRows(rows, starts, self.labels, contexts, items, self.first is not None)
+        return UserRows(rows, starts, self.labels, contexts, items, self.first is not None, judged=judged)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -224,9 +226,9 @@ def only(rows: UserRows, users: IntArray) -> UserRows:
     parts = [rows.of(int(u)) for u in users]
     starts = np.concatenate([[0], np.cumsum([len(part.y) for part in parts])]).astype(np.intp)
 
-    def about(each: IntArray | None) -> IntArray | None:
+    def about(each: Any) -> Any:
         return None if each is None else np.concatenate([each[rows.starts[u] : rows.starts[u + 1]] for u in users])
 
     habits = None if rows.habits is None else rows.habits[users]
-    joined, labels = Rows.join(parts), rows.labels[users]
-    return UserRows(joined, starts, labels, about(rows.contexts), about(rows.items), rows.sided, habits)
+    joined, labels, judged = Rows.join(parts), rows.labels[users], about(rows.judged)
+    return UserRows(joined, starts, labels, about(rows.contexts), about(rows.items), rows.sided, habits, judged)

@@ -49,6 +49,7 @@ class UserRows:
     items: IntArray | None = None  # (n, 2) which items were compared, as numbers
     sided: bool = False  # is known which side was the first?
     habits: FloatArray | None = None  # (U,) log odds of taking the first side, whatever is on it
+    judged: FloatArray | None = None  # (n,) what a row counts when it is held out, where that is not its weight
 
     def __len__(self) -> int:
         return len(self.labels)

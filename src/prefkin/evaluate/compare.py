@@ -149,7 +149,8 @@ def compare(
         given[i, test] = np.where(data.y[test] == 1, p[:, 1], p[:, 0])
     tell("comparing methods", len(work), len(work))
     told = np.flatnonzero(np.isfinite(given[0]))
-    given, weights, (_, who) = given[:, told], data.weights[told], np.unique(data.who[told], return_inverse=True)
+    given, weights = given[:, told], data.held_out_weights[told]
+    _, who = np.unique(data.who[told], return_inverse=True)
     sizes = np.bincount(who, weights)
 
     def per_user_mean(values: FloatArray) -> FloatArray:

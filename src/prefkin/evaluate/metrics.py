@@ -50,9 +50,10 @@ def held_out(model: PreferenceModel, data: Comparisons) -> HeldOut:
     """
     given = given_probabilities(model, data)
     loss, right = -np.log(np.maximum(given, 1e-300)), given > 0.5
-    per_user = np.bincount(data.who, data.weights)
+    weights = data.held_out_weights
+    per_user = np.bincount(data.who, weights)
     heard = per_user > 0
-    means = [np.bincount(data.who, data.weights * values)[heard] / per_user[heard] for values in (loss, right)]
+    means = [np.bincount(data.who, weights * values)[heard] / per_user[heard] for values in (loss, right)]
     error = np.sqrt(heard.sum())
     spread = [float(mean.std(ddof=1) / error) if len(mean) > 1 else 0.0 for mean in means]
     return HeldOut(float(means[0].mean()), spread[0], float(means[1].mean()), spread[1])

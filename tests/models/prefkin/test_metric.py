@@ -52,10 +52,13 @@ def test_a_covariance_of_people_is_found(rng, kind):
     assert again == pytest.approx(found, abs=0.01 * np.trace(found))
 
 
-@pytest.mark.parametrize(("kind", "people_added"), [("full", 1.0), ("whitened", 4.0 + 3 + 1.0)])
-def test_what_is_found_is_where_evidence_with_imaginary_people_is_highest(rng, kind, people_added):
+@pytest.mark.parametrize(
+    ("kind", "n_users", "people_added"),
+    [("full", 60, 4.0 + 3 + 1.0), ("full", 200, 1.0), ("whitened", 60, 4.0 + 3 + 1.0)],
+)
+def test_what_is_found_is_where_evidence_with_imaginary_people_is_highest(rng, kind, n_users, people_added):
     """The slope of a literal log evidence, by differences, is 0 there: sites held, everything else integrated."""
-    Z, y, users, _ = people(rng, CORRELATED, n_users=60, n=10)
+    Z, y, users, _ = people(rng, CORRELATED, n_users=n_users, n=10)
     data = Comparisons.from_arrays(Z, y, users)
     covariance, learnt = learnt_covariance(data, kind, rounds=400)
     rows = data.by_user()

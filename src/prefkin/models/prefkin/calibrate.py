@@ -280,7 +280,8 @@ def _splits(rows: UserRows, predict_for: str) -> list[_Split]:
     """Folds that match what will be asked."""
     order = leverage(rows) if rows.dim <= METRIC.full_up_to else None
     folds = held_out_folds(rows, CALIBRATION.folds, predict_for, order, CALIBRATION.deals)
-    weights = rows.rows.weights / np.maximum(np.sum([unseen for _, unseen in folds], axis=0), 1)
+    counts = rows.rows.weights if rows.judged is None else rows.judged
+    weights = counts / np.maximum(np.sum([unseen for _, unseen in folds], axis=0), 1)
     return [_Split(known, unseen, weights[unseen]) for known, unseen in folds]
 
 

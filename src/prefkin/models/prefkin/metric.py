@@ -78,8 +78,8 @@ class Learnt(NamedTuple):
 def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, rounds: int) -> Learnt:
     """Σ of people by evidence, of a diagonal or full form, features being measured by `unit`; from `start` on.
 
-    Imaginary people to whom all features matter alike are among them, so that few real ones do not decide alone: one
-    beside a full covariance; beside a whitened one as many as it takes to know a covariance at all, and some more.
+    Imaginary people to whom all features matter alike are among them, so that few real ones do not decide alone: beside
+    a full covariance of many people one; else as many as it takes to know a covariance at all, and some more.
     """
     d, measured = users.dim, Signed.of_users(users, unit.root)
     root, top = np.eye(d), 1.0
@@ -95,7 +95,7 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
         mean = doubt @ a
         off = terms.a - terms.images(np.broadcast_to(mean, terms.a.shape))
         drawn, known = off.T @ off, A - np.matmul(terms.A @ doubt, terms.A).sum(axis=0)
-        step, logs = _step(drawn, known, covariance, root, kind)
+        step, logs = _step(drawn, known, covariance, root, kind, free=len(users) >= METRIC.many)
         if turn == rounds - 1 or (turn > 3 and np.abs(logs).max() < METRIC.settled):
             break
         beliefs = row_beliefs(data, terms, 1.0, mean, doubt)
@@ -114,7 +114,7 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
 
 
 def _step(
-    drawn: FloatArray, known: FloatArray, covariance: FloatArray, root: FloatArray, kind: str
+    drawn: FloatArray, known: FloatArray, covariance: FloatArray, root: FloatArray, kind: str, free: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Axes, and logarithms of how many times the variance along each, from here to the better covariance."""
     d = len(root)
@@ -123,7 +123,7 @@ def _step(
         people, typical = METRIC.imaginary, float(np.trace(covariance)) / d
         drawn = np.diag(drawn) + people * typical * np.diag(back) ** 2
         return np.eye(d), 0.5 * np.log(above_zero(drawn) / above_zero(np.diag(known) + people))
-    people = METRIC.free if kind == "full" else METRIC.imaginary + d + 1.0
+    people = METRIC.free if kind == "full" and free else METRIC.imaginary + d + 1.0
     typical = d / float((back**2).sum())
     factor = np.linalg.cholesky(known + people * np.eye(d))
     values, axes = np.linalg.eigh(factor.T @ (drawn + people * typical * (back @ back.T)) @ factor)

@@ -87,7 +87,8 @@ class Learning:
     rounds: int = 60  # from all rows
     again: int = 10  # from part of them, starting with that
     imaginary: float = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
-    free: float = 1.0  # and of a full covariance, which held-out answers choose where real ones are many
+    free: float = 1.0  # and of a full covariance of many people,
+    many: int = 200  # that is, of so many: of fewer, it would take two groups for a direction in which people differ
     real: float = 1e-9  # of the largest variance: below, it is rounding
     settled: float = 2e-3  # change of log variances along any axis at which a covariance is taken as found
     longest: float = 20.0  # steps at once, while they agree
