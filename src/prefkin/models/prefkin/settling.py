@@ -203,13 +203,15 @@ def place_step(data: Signed, state: State | None, told: Told) -> tuple[State, Su
     """Everybody among the groups as they are known; who is sure of a group then is not asked again."""
     sites, found = _begun(data, told.around)
     placed = place(told.around, data, 1, CONTENDERS, sure=LIMITS.sure, sites=sites)
-    again = np.flatnonzero(~found | (placed.moved(data) > STILL))
+    unsure = placed.share.max(axis=1, initial=0.0) < LIMITS.sure
+    again = np.flatnonzero(~found | unsure | (placed.moved(data) > STILL))
     share, terms = placed.share.copy(), placed.terms
     if len(again):
         few = data.some(again)
         better = place(told.around, few, 1, CONTENDERS, sure=LIMITS.sure, sites=placed.some(data, again).refined(few))
         share[again] = better.share
-        sites, terms = _with(placed, data, again, *_matched(better, few))
+        # seats are chosen by the second sites after the centre's, or the third from nowhere: others overshoot
+        sites, terms = _with(placed, data, again, *_matched(better, few, ~found[again]))
     assert terms is not None
     share[told.who] = told.share  # they shaped the groups: their own data were taken out when they chose
     return _summed(terms, State(share, sites, share.max(axis=1, initial=0.0) < LIMITS.sure))
@@ -268,9 +270,9 @@ def _begun(data: Signed, around: Mixture) -> tuple[Sites, BoolArray]:
     return Sites(*(np.where(known, *each) for each in zip(sites, prior.start(data), strict=True))), found
 
 
-def _matched(found: Mixture, data: Signed) -> tuple[Sites, Terms]:
-    """Sites matched to what is believed now, of those for whom that makes a difference; everybody's terms."""
-    again = np.flatnonzero(found.moved(data) > STILL)
+def _matched(found: Mixture, data: Signed, among: BoolArray | bool = True) -> tuple[Sites, Terms]:
+    """Sites matched to what is believed now, `among` whom that makes a difference; everybody's terms."""
+    again = np.flatnonzero((found.moved(data) > STILL) & among)
     few = data if len(again) == len(data) else data.some(again) if len(again) else None
     if few is None:
         assert found.terms is not None
