@@ -27,3 +27,14 @@ def test_answers_given_many_times_have_the_moments_of_a_grid(power, variance):
         found = 1.0 / (1.0 / variance + site.precision[k])
         assert found == pytest.approx(spread, rel=2e-3)
         assert found * (mean / variance + site.pull[k]) == pytest.approx(middle, abs=2e-3 * np.sqrt(spread))
+
+
+@pytest.mark.parametrize("far", [2.7e7, 2.7e8])
+def test_answers_that_contradict_what_others_say_by_far_are_matched_where_the_two_meet(far):
+    """Where all bends at once, within a few units of 0, and not where a normal law so wide bends."""
+    mean, variance, power = np.array([-far]), np.array([3.5 * far]), np.array([1e6])
+    site = refine(Sites(*np.zeros((4, 1))), power, mean, variance)
+    middle, spread = on_a_grid(mean[0], variance[0], power[0])
+    found = 1.0 / (1.0 / variance + site.precision)
+    assert found[0] == pytest.approx(spread, rel=2e-3)
+    assert (found * (mean / variance + site.pull))[0] == pytest.approx(middle, abs=2e-3 * np.sqrt(spread))

@@ -469,7 +469,7 @@ def match_power(middle: Any, spread: Any, power: Any, nodes: Any) -> tuple[Any, 
             low = m
         else:
             high = m
-        if abs(slope) * width < 0.01 or high - low < 0.01 * width:  # it is only where to cut
+        if abs(slope) * width < 0.01 or high - low < 0.01 * min(width, 1.0):  # only where to cut, but σ bends within 1
             break
         step = slope / bend
         if abs(step) > 0.5 * last or not low < m + step < high:  # Newton's method goes to and fro
