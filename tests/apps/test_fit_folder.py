@@ -17,7 +17,7 @@ import prefkin
 from prefkin.apps.cli.commands import run
 from prefkin.data.shards import MANIFEST, shard_name
 from prefkin.execution.executor import on_executor
-from prefkin.models.prefkin import shards
+from prefkin.models.prefkin import arrays
 from tests.conftest import prefkin_says
 from tests.models.prefkin.test_shards import folder_of, people
 
@@ -118,11 +118,11 @@ def test_what_goes_wrong_is_one_line_and_the_former_model_stays(votes, tmp_path,
     refused("gone")
     file.write_bytes(whole)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
     forget()
-    monkeypatch.setattr(shards, "write_atomically", full)
+    monkeypatch.setattr(arrays, "write_atomically", full)
     refused("No space left on device")
     monkeypatch.undo()
     fcntl = pytest.importorskip("fcntl")
