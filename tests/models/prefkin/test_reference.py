@@ -8,7 +8,7 @@ from prefkin import PrefKin
 from prefkin.data.rows import Rows, UserRows
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import Signed
-from prefkin.models.prefkin.by_draws import matched_by_draws
+from prefkin.models.prefkin.by_draws import _log_likelihoods, matched_by_draws
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.mixture import Prior
 from tests.oracles.sampled import by_importance, small_problem
@@ -43,6 +43,13 @@ def test_posteriors_of_few_answers_are_the_sampled_ones(kind):
             within.extend((np.abs(variance - wanted) < 3.0 * sampled.doubt).ravel())
     assert len(within) > 20
     assert np.mean(within) > 0.95
+
+
+@pytest.mark.parametrize("power", [np.ones(128), np.r_[np.ones(60), 0.3, 5.0, 1e6]])
+def test_factors_multiplied_are_logarithms_added(rng, power):
+    margins = rng.normal(scale=30.0, size=(50, len(power)))
+    margins[0], margins[1], margins[2] = 0.0, 800.0, -800.0
+    np.testing.assert_allclose(_log_likelihoods(margins, power), -np.logaddexp(0.0, -margins) @ power, rtol=1e-13)
 
 
 def test_posteriors_by_draws_do_not_depend_on_how_rows_are_written():

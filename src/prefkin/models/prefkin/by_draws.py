@@ -22,7 +22,7 @@ from scipy.stats.qmc import Sobol
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Signed, expand
-from prefkin.models.prefkin.mixture import Mixture, solved
+from prefkin.models.prefkin.mixture import IN_CACHE, Mixture, pieces, solved
 from prefkin.models.prefkin.settings import DRAWN, LIMITS
 
 __all__ = ["matched_by_draws"]
@@ -81,14 +81,18 @@ def _match(found: Mixture, data: Signed, people: list[int], sites: Sites, powers
     if loads.shape[1] > DRAWN.directions:
         return None
     points, log = _points(loads.shape[1], powers)
-    off, slope = points @ loads.T, pull - precision * mean
-    ratio = log - np.logaddexp(0.0, -mean - off - offset) @ power - off @ slope + 0.5 * off**2 @ precision
+    ratio, slope, few = log.copy(), pull - precision * mean, list(pieces(len(points), len(loads), IN_CACHE))
+    for some in few:
+        off = points[some] @ loads.T
+        ratio[some] += _log_likelihoods(off + (mean + offset), power) - off @ slope + 0.5 * off**2 @ precision
     share = np.exp(ratio - ratio.max())
     log_mass, share = np.log(share.sum() / np.exp(log).sum()) + ratio.max(), share / share.sum()
     if not share @ share < 1.0 / DRAWN.effective:
         return None
     middle = share @ points
-    spread, before = share @ (off - loads @ middle) ** 2, (loads**2).sum(axis=1)
+    spread, before = np.zeros(len(loads)), (loads**2).sum(axis=1)
+    for some in few:
+        spread += share[some] @ ((points[some] - middle) @ loads.T) ** 2
     new = _precisions(loads, precision, spread, before)
     P = np.eye(len(middle)) + (loads.T * (new - precision)) @ loads
     slope += np.linalg.lstsq(loads.T, P @ middle, rcond=None)[0]
@@ -100,6 +104,17 @@ def _match(found: Mixture, data: Signed, people: list[int], sites: Sites, powers
         target[rows] = part * values[which]
     sites.at[rows] = (mean + loads @ middle)[which]
     return float(max((np.abs(loads @ middle) / np.sqrt(before)).max(), np.abs(spread / before - 1.0).max()))
+
+
+def _log_likelihoods(margins: FloatArray, power: FloatArray) -> FloatArray:
+    """Σ power · log σ(margin) over the answers, for each draw.
+
+    log σ(m) = min(m, 0) − log(1 + e^−|m|). Factors of answers that count once are multiplied, so that one logarithm is
+    taken of each draw instead of one of each answer: `DRAWN.answers` factors of at most 2 are no large number.
+    """
+    once, tails = power == 1.0, np.exp(-np.abs(margins))
+    several = np.log1p(tails[:, ~once]) @ power[~once]
+    return np.minimum(margins, 0.0) @ power - np.log((1.0 + tails[:, once]).prod(axis=1)) - several
 
 
 def _margins(found: Mixture, owner: IntArray, X: FloatArray) -> tuple[FloatArray, FloatArray]:
