@@ -131,7 +131,7 @@ def heard(terminal, said, questions):
     return said
 
 
-@pytest.mark.parametrize(("last", "code"), [(b"q", 0), (b"\x03", 130)])
+@pytest.mark.parametrize(("last", "code"), [(b"\x03", 130), pytest.param(b"q", 0, marks=pytest.mark.long)])
 def test_arrow_keys_answer_in_a_terminal_and_an_interrupt_loses_nothing(folder, tmp_path, last, code):
     terminal, program = pty.openpty()
     command = [sys.executable, "-m", "prefkin", "ask", str(folder / "kin.safetensors"), "--user", "Ada"]

@@ -323,7 +323,12 @@ program.main()
 """
 
 
-@pytest.mark.parametrize("moment", ["typer", "rich", "numpy", "polars", "sklearn", "matplotlib", "at work"])
+LATE = [
+    pytest.param(library, marks=pytest.mark.long) for library in ("sklearn", "matplotlib")
+]  # like polars, some seconds later
+
+
+@pytest.mark.parametrize("moment", ["typer", "rich", "numpy", "polars", *LATE, "at work"])
 def test_an_interrupt_is_one_line_and_leaves_nothing_behind(folder, tmp_path, moment):
     command = [sys.executable, "-c", SIGNALLING, moment, "fit", str(folder / "votes.csv"), "--out", "kin"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

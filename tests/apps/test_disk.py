@@ -44,7 +44,7 @@ def test_a_finished_fit_is_written_before_it_is_talked_about(votes, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize("stream", ["stdout", pytest.param("stderr", marks=pytest.mark.long)])
 def test_output_that_cannot_be_written_costs_no_fit(votes, tmp_path, stream):
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Path("/dev/full").open("w") as full:

@@ -104,6 +104,7 @@ def test_tables_of_ratings_and_of_choices_are_recognised(tmp_path):
         read_comparisons(logged, items={"p": [1.0], "q": [0.0]})
 
 
+@pytest.mark.long
 def test_the_command_goes_from_ratings_to_a_ranking(tmp_path):
     who, what, ratings, worth = table(n_users=12, n_items=15)
     names = [f"u{u}" for u in who]

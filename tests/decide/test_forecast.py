@@ -83,7 +83,7 @@ def test_the_forecast_is_right_within_a_factor(worlds, rule):
     assert 0.7 < np.median(ratios) < 1.4
 
 
-@pytest.mark.parametrize("rule", ["coverage", "fisher", "random"])
+@pytest.mark.parametrize("rule", ["coverage", "random", pytest.param("fisher", marks=pytest.mark.long)])
 def test_the_papers_sessions_are_forecast_too(rule):
     ratios = []
     for seed in range(7):

@@ -296,7 +296,7 @@ LITERAL = {
 
 
 @pytest.mark.parametrize("options", PRACTICAL)
-@pytest.mark.parametrize("gamma", [1.0, "auto"])
+@pytest.mark.parametrize("gamma", [1.0, pytest.param("auto", marks=pytest.mark.long)])
 def test_neither_the_order_of_rows_nor_of_users_nor_threads_matter(options, gamma, rng):
     Z, y, users = draw_answers(rng, strength=4.0)
     one = OffC2PL(gamma, n_jobs=1, **options).fit(Z, y, users=users)

@@ -59,6 +59,7 @@ def test_groups_of_which_a_sample_has_few_members_are_found(many, fitted):
     assert gap(fitted.theta_, theta) < 0.05  # the true groups .022, own answers .12
 
 
+@pytest.mark.long
 def test_a_crowd_does_not_depend_on_the_order_of_rows_or_names_of_people(many, fitted):
     data = many[0]
     order = np.random.default_rng(1).permutation(len(data))
@@ -104,6 +105,7 @@ def test_loners_small_groups_and_a_large_one_at_once():
         assert np.bincount(places[first : first + 4]).max() >= 3 or not alone[first : first + 4].any()
 
 
+@pytest.mark.long
 def test_a_crowd_without_groups_has_none():
     data, _ = crowd(2, np.arange(300), n=30)
     assert PrefKin(metric="isotropic").fit(data).structure_ != "groups"

@@ -320,6 +320,7 @@ def test_one_thin_user_does_not_decide_how_the_others_are_fitted(grouped):
     assert result.log_loss.shape == (2, 14)
 
 
+@pytest.mark.long
 def test_the_demo_readers_are_grouped_on_seeds_that_are_not_shown():
     losses = []
     for seed in range(200, 206):
