@@ -12,20 +12,28 @@ prints for small problems of each kind how far PrefKin's posterior by degrees is
 prior: means in posterior standard deviations, variances as ratios; and how many of all means and variances are within
 two and three standard errors of the sampled ones. Beside it expectation propagation alone, and a second, independent
 sampling: so many would exact posteriors be.
+
+    python benchmarks/references.py weights --people 40 --seed 0
+
+fits so many small sets of answers whose weights differ by 3, 6, 9 and 12 powers of ten, and counts those whose fit
+fails, is not finite, or claims a log evidence above 0, which no answers of yes or no have.
 """
 
 import argparse
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
+from scipy.special import expit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.oracles.newton import ridge_logistic
 from tests.oracles.odd_people import KINDS, determined, deviations, drawn
 from tests.oracles.sampled import by_importance, small_problem
 
+from prefkin import PrefKin
 from prefkin.data.rows import Rows, UserRows
 from prefkin.inference.many import estimate_users
 from prefkin.inference.quadratics import Signed
@@ -106,6 +114,28 @@ def posteriors(problems, seed):
     print(f"seed {seed}, {time.time() - began:.0f} s")
 
 
+def weights(people, seed):
+    """A line for each number of powers of ten."""
+    warnings.simplefilter("ignore")  # of separable answers
+    for powers in (3, 6, 9, 12):
+        wrong = []
+        for number in range(people):
+            rng = np.random.default_rng([seed, powers, number])
+            n_users, n, d = (int(rng.integers(*between)) for between in ((1, 14), (1, 25), (1, 7)))
+            users, Z = np.repeat(np.arange(n_users), n), rng.standard_normal((n_users * n, d))
+            centres = rng.choice([0.5, 2.0, 20.0]) * rng.standard_normal((3, d))
+            y = rng.random(len(Z)) < expit(np.einsum("ij,ij->i", Z, centres[users % 3]))
+            weight = 10.0 ** rng.uniform(min(0, 9 - powers), min(powers, 9), len(Z))
+            try:
+                model = PrefKin(n_jobs=1).fit(Z, y.astype(int), users=users, sample_weight=weight)
+                numbers = np.concatenate([model.theta_.ravel(), model.radius_])
+                if not (np.isfinite(numbers).all() and max(model.evidence_.values()) <= 0.0):
+                    wrong.append(f"{number}: log evidence {max(model.evidence_.values()):.3g}")
+            except np.linalg.LinAlgError as error:
+                wrong.append(f"{number}: {error}")
+        print(f"{powers:2} powers of ten: {len(wrong)} of {people} wrong {wrong}", flush=True)
+
+
 def _covariances(fit):
     return np.array([fit.person(user).covariance() for user in range(len(fit))])
 
@@ -113,11 +143,11 @@ def _covariances(fit):
 def main():
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["estimates", "posteriors"])
+    parser.add_argument("what", choices=["estimates", "posteriors", "weights"])
     parser.add_argument("--people", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    (estimates if given.what == "estimates" else posteriors)(given.people, given.seed)
+    {"estimates": estimates, "posteriors": posteriors, "weights": weights}[given.what](given.people, given.seed)
 
 
 if __name__ == "__main__":
