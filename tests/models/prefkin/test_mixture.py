@@ -50,6 +50,16 @@ def users_of(data, sites, form=ByDirections):
     return users, [(*gaussian.dense(users, u), float(users.const[u])) for u in range(len(users))]
 
 
+@pytest.mark.parametrize("form", [ByDirections, ByMatrices])
+def test_somebody_without_answers_tells_nothing(rng, form):
+    """As in a part of the rows that holds none of theirs."""
+    data = Signed(rng.standard_normal((4, 9)), np.ones(4), np.array([0, 3, 3, 4]))
+    terms = form.of(data, Sites.start(data.weights)).at(2.0)
+    assert not terms.A[1].any()
+    assert not terms.a[1].any()
+    assert terms.level[1] == 0.0
+
+
 @given(
     seed=st.integers(0, 500),
     variance=st.sampled_from([1e-4, 0.1, 3.0]),

@@ -40,7 +40,8 @@ class ByDirections(Quadratics):
             own = data.own(user)
             X, scaled = data.X[own], data.X[own] * root[own, None]  # double: small eigenvalues spoil directions
             if len(X) < data.dim:  # the smaller Gram matrix has the same eigenvalues
-                h, Q = eigh(scaled @ scaled.T, driver="evd", check_finite=False) if len(X) else (root[own], scaled.T)
+                nothing = root[own], scaled[:, :0]
+                h, Q = eigh(scaled @ scaled.T, driver="evd", check_finite=False) if len(X) else nothing
                 real = h > REAL * h.max(initial=0.0)
                 h, V = h[real], (Q[:, real] / np.sqrt(h[real])).T @ scaled
             else:
