@@ -25,10 +25,13 @@ __all__ = [
     "descend",
     "evidences",
     "gather",
+    "integrate",
+    "keep",
     "least_eigenvalues",
     "match",
     "match_sites",
     "misses",
+    "sum_up",
 ]
 
 # sums may be reordered, so that they vectorise; not-a-number and infinity keep their meaning
@@ -358,6 +361,87 @@ def connect_tile(
 
 
 # -- Gaussian integrals and expectation propagation -------------------------------------------------------------------
+
+
+@kernel
+def sum_up(X: Any, starts: Any, precision: Any, pull: Any, H: Any, c: Any) -> None:
+    """H += Σ precision x xᵀ and c += Σ pull x over each user's rows starts[u]:starts[u + 1]."""
+    d = X.shape[1]
+    for u in range(len(c)):
+        for i in range(starts[u], starts[u + 1]):
+            x = X[i]
+            for j in range(d):
+                row, times = H[u, j], precision[i] * x[j]
+                c[u, j] += pull[i] * x[j]
+                for k in range(d):
+                    row[k] += times * x[k]
+
+
+@kernel
+def integrate(H: Any, c: Any, variance: float, faint: float, room: Any, A: Any, a: Any, level: Any) -> bool:
+    """A, a and what integrating adds to `level`, see quadratics/forms.py; False where I + τ²H is not positive definite.
+
+    −G comes in the place of I + τ²H, pivot by pivot (the sweep operator). A is (I − G)/τ², or HG where the trace of τ²H
+    is below `faint`; `room` is (d, d).
+    """
+    d = c.shape[1]
+    for u in range(len(c)):
+        G, own, column, trace, volume, drawn = A[u], H[u], room[0], 0.0, 0.0, 0.0
+        for i in range(d):
+            for j in range(d):
+                G[i, j] = variance * own[i, j]
+            trace += G[i, i]
+            G[i, i] += 1.0
+        for k in range(d):
+            pivot = G[k, k]
+            if not pivot > 0.0:
+                return False
+            volume += math.log(pivot)
+            for i in range(d):
+                column[i] = G[k, i]
+            for i in range(d):
+                row, times = G[i], column[i] / pivot
+                for j in range(d):
+                    row[j] -= times * column[j]
+            for i in range(d):
+                G[k, i] = G[i, k] = column[i] / pivot
+            G[k, k] = -1.0 / pivot
+        for i in range(d):
+            total = 0.0
+            for j in range(d):
+                total -= G[i, j] * c[u, j]
+            a[u, i] = total
+            drawn += total * c[u, i]
+        level[u] += 0.5 * (variance * drawn - volume)
+        small = trace < faint
+        for i in range(d if small else 0):
+            for j in range(d):
+                room[i, j] = 0.0
+                for k in range(d):
+                    room[i, j] -= own[i, k] * G[j, k]
+        for i in range(d):
+            for j in range(i):
+                G[i, j] = 0.5 * (room[i, j] + room[j, i]) if small else G[i, j] / variance
+                G[j, i] = G[i, j]
+            G[i, i] = room[i, i] if small else (1.0 + G[i, i]) / variance
+    return True
+
+
+@kernel
+def keep(X: Any, starts: Any, A: Any, a: Any, within: float, through: Any, own: Any) -> None:
+    """(I − τ²A)x into `through` and τ² aᵀx into `own`, of each user's rows starts[u]:starts[u + 1]."""
+    d = X.shape[1]
+    for u in range(len(a)):
+        for i in range(starts[u], starts[u + 1]):
+            x, out, total = X[i], through[i], 0.0
+            for j in range(d):
+                out[j] = x[j]
+                total += a[u, j] * x[j]
+            own[i] = within * total
+            for j in range(d):
+                row, times = A[u, j], within * x[j]
+                for k in range(d):
+                    out[k] -= times * row[k]
 
 
 @kernel

@@ -23,6 +23,7 @@ from prefkin.models.prefkin.mixture import (
     Scaling,
     covariances,
     joint_evidence,
+    kept_rows,
     set_evidence,
     solved,
 )
@@ -48,6 +49,35 @@ def stacked(parts):
 def users_of(data, sites, form=ByDirections):
     users = form.of(data, sites)
     return users, [(*gaussian.dense(users, u), float(users.const[u])) for u in range(len(users))]
+
+
+@pytest.mark.parametrize("d", [1, 5, 32])
+@pytest.mark.parametrize("variance", [0.0, 1e-7, 0.3, 1e4])
+def test_compiled_loops_do_what_products_of_matrices_do(monkeypatch, d, variance):
+    _, data, sites = some_users(3, d, (1, 7, 40))
+    users = ByMatrices.of(data, sites)
+    terms = users.at(variance)
+    through, own = kept_rows(data, terms, variance)
+    for module in ("inference.quadratics.matrices", "models.prefkin.mixture"):
+        monkeypatch.setattr(f"prefkin.{module}.SHORT", 0)
+    products = ByMatrices.of(data, sites)
+    assert np.allclose(users.H, products.H, rtol=1e-12, atol=1e-12)
+    assert np.allclose(users.c, products.c, rtol=1e-12, atol=1e-12)
+    for u in range(3):
+        M = np.eye(d) + variance * users.H[u]
+        assert np.allclose(terms.A[u], users.H[u] @ np.linalg.inv(M), rtol=1e-7, atol=1e-10)
+        assert np.array_equal(terms.A[u], terms.A[u].T)
+        assert np.allclose(terms.a[u], np.linalg.solve(M, users.c[u]), rtol=1e-9, atol=1e-12)
+        added = 0.5 * (variance * users.c[u] @ terms.a[u] - np.linalg.slogdet(M)[1])
+        assert terms.level[u] - users.const[u] == pytest.approx(added, rel=1e-9, abs=1e-12)
+    for compiled, product in zip((through, own), kept_rows(data, terms, variance), strict=True):
+        assert np.allclose(compiled, product, rtol=1e-12, atol=1e-12)
+
+
+def test_information_that_is_not_positive_is_refused():
+    users = ByMatrices(-2.0 * np.eye(3)[None], np.zeros((1, 3)), np.zeros(1))
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        users.at(1.0)
 
 
 @pytest.mark.parametrize("form", [ByDirections, ByMatrices])

@@ -14,19 +14,21 @@ from scipy.linalg.lapack import get_lapack_funcs
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
+from prefkin.inference import _kernels
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics.forms import Quadratics, Terms
 from prefkin.inference.quadratics.signed import Signed, per_user_sum
 
-__all__ = ["STACKED_UP_TO", "ByMatrices", "mirrored"]
+__all__ = ["SHORT", "STACKED_UP_TO", "ByMatrices", "mirrored"]
 
-STACKED_UP_TO = 64  # features: below, all users' matrices are inverted in one call
+STACKED_UP_TO = 64  # features: up to here, all users' matrices are inverted in one call
+SHORT = 32  # features: up to here, compiled loops over rows take less time than a product of matrices for each user
 FAINT, FAINT_SINGLE = 1e-4, 0.005  # mean of τ²H's eigenvalues below which I − G would lose A's digits
 LOUD = 3e4  # norm of τ²H above which single precision is not enough
 STRIP = 64  # rows mirrored at once
 AT_ONCE = 1 << 16  # numbers of small matrices worked on at once: what is made on the way stays in the cache
 
-_potrf, _potri, _potrs = get_lapack_funcs(("potrf", "potri", "potrs"), dtype=np.float64)
+_potrf, _potrs = get_lapack_funcs(("potrf", "potrs"), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,10 @@ class ByMatrices(Quadratics):
             np.matmul(scaled.T, scaled, out=H[user])
             c[user] = pull[own] @ X
 
-        if d <= STACKED_UP_TO:
+        if d <= SHORT and kind == np.float64:
+            H[...], c[...] = 0.0, 0.0
+            _kernels.sum_up(data.X, data.starts, sites.precision, sites.pull, H, c)
+        elif d <= STACKED_UP_TO:
             for user in range(n):
                 one(user)
         else:
@@ -75,19 +80,11 @@ class ByMatrices(Quadratics):
 
     def at(self, variance: float) -> Terms:
         """Everybody's terms in the mean of a prior with variance τ²."""
-        A, a, level = np.empty_like(self.H), np.empty(self.c.shape), np.empty(len(self))
+        A, a, level = np.empty_like(self.H), np.empty(self.c.shape), np.zeros(len(self))
         if self.dim <= STACKED_UP_TO and self.H.dtype == np.float64:
-            per_unit = 1.0 / variance if variance > 0.0 else 0.0  # at 0 everybody is faint
-            for some, H, M in self._stacked(variance):
-                c, G, out = self.c[some], A[some], A[some]
-                volumes = _inverted(M, out=G)
-                np.matmul(G, c[:, :, None], out=a[some, :, None])
-                level[some] = 0.5 * (variance * np.einsum("ud,ud->u", c, a[some]) - volumes)
-                faint = np.flatnonzero(variance * np.einsum("uii->u", H) < FAINT * self.dim)
-                products = np.matmul(H[faint], G[faint])
-                out *= -per_unit
-                np.einsum("...ii->...i", out)[...] += per_unit
-                out[faint] = 0.5 * (products + products.transpose(0, 2, 1))
+            room = np.empty((self.dim, self.dim))
+            if not _kernels.integrate(self.H, self.c, float(variance), FAINT * self.dim, room, A, a, level):
+                raise np.linalg.LinAlgError("information matrix is not positive definite")
             return Terms(A, a, self.const + level)
 
         def one(user: int) -> None:
@@ -195,17 +192,6 @@ class _Factored:
         else:
             np.multiply(G.T, G.dtype.type(-1.0 / self.variance), out=out, casting="same_kind")
             _diagonal(out)[...] += out.dtype.type(1.0 / self.variance)
-
-
-def _inverted(matrices: FloatArray, out: FloatArray) -> FloatArray:
-    """Inverses of positive definite matrices, which are overwritten, into `out`; their log determinants."""
-    pivots = np.empty(matrices.shape[:2])
-    for matrix, found in zip(matrices.transpose(0, 2, 1), pivots, strict=True):
-        found[...] = _factor(matrix).diagonal()
-        _potri(matrix, lower=True, overwrite_c=True)
-    np.add(matrices, matrices.transpose(0, 2, 1), out=out)  # one triangle each, and the diagonal twice
-    np.einsum("...ii->...i", out)[...] *= 0.5
-    return 2.0 * np.asarray(np.log(pivots).sum(axis=-1))
 
 
 def _solved(matrices: FloatArray, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -416,5 +416,9 @@ def _centre(terms: Terms, top: float) -> tuple[FloatArray, FloatArray]:
 def _loss(case: _Case, margin: FloatArray) -> FloatArray:
     """Of each user, at each temperature, (U, T)."""
     margin = margin if case.unseen.offset is None else margin + case.unseen.offset
-    each = case.weights[:, None] * np.logaddexp(0.0, -np.outer(margin, TEMPERATURES))
+    each = np.exp(np.outer(-np.abs(margin), TEMPERATURES))  # log(1 + exp(−t m)), in a third of the time of `logaddexp`
+    each += 1.0
+    np.log(each, out=each)
+    each += np.outer(np.maximum(-margin, 0.0), TEMPERATURES)
+    each *= case.weights[:, None]
     return per_user_sum(each, case.unseen.starts) * case.heard[:, None]

@@ -22,7 +22,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
 from prefkin.inference.propagation import Sites
-from prefkin.inference.quadratics import STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
+from prefkin.inference.quadratics import SHORT, STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
 from prefkin.inference.steps import farthest, improved
 from prefkin.models.prefkin.settings import LIMITS
 
@@ -396,6 +396,9 @@ def row_beliefs(
 def kept_rows(data: Signed, terms: Terms, within: float) -> tuple[FloatArray, FloatArray]:
     """(I − τ²A)x of each row, (n, d): how what all share reaches it; and τ² aᵀx, what its user's own answers add."""
     through, own = np.empty(data.X.shape), np.empty(len(data.X))
+    if data.dim <= SHORT and data.X.dtype == np.float64:
+        _kernels.keep(data.X, data.starts, terms.A, terms.a, float(within), through, own)
+        return through, own
     for user in range(len(data)):
         mine = data.own(user)
         np.matmul(data.X[mine], terms.A[user], out=through[mine], casting="same_kind")
