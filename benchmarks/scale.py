@@ -35,7 +35,7 @@ from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settings import TRUST
 from prefkin.models.prefkin.settling import settle
-from prefkin.models.prefkin.shards import _sample
+from prefkin.models.prefkin.shards import _sample, in_turns
 
 FILE_ROWS = 200_000
 
@@ -121,11 +121,13 @@ class Memory(threading.Thread):
 
 def check(data: ShardedComparisons) -> None:
     """The largest difference from placing the same people in memory, all at once, under what the same sample taught."""
-    model, some, everybody = prefkin.PrefKin().fit(data), _sample(data), data.shards(range(data.n_shards))
+    model, some = prefkin.PrefKin().fit(data), _sample(data)
     lesson = prefkin.PrefKin()._teacher.lesson(some)
-    who, rows = np.searchsorted(everybody.labels, some.labels[lesson.known]), lesson.metric.signed(everybody)
-    settled = [each and at_their_modes(settle(each, who, rows), rows) for each in (lesson.chosen, lesson.wide)]
-    fitted, at = Fitted(settled[0], lesson.metric, settled[1]), np.argsort(model.users_)
+    everybody, who, first = in_turns(data, some.labels[lesson.known])
+    rows = lesson.metric.signed(everybody)
+    settled = [each and at_their_modes(settle(each, who, rows, first), rows) for each in (lesson.chosen, lesson.wide)]
+    fitted = Fitted(settled[0], lesson.metric, settled[1])
+    at = np.argsort(model.users_)[np.argsort(np.argsort(everybody.labels))]
     sizes = [(np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)) for C in map(fitted.covariances, _slices(len(at)))]
     radii = TRUST.caution * ball_radius(*map(np.concatenate, zip(*sizes, strict=True)), model.level)
     taught = f"{len(lesson.known):,} taught the prior"

@@ -18,6 +18,7 @@ from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.checks import label_array
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
+from prefkin.execution.executor import for_each
 from prefkin.execution.usage import free_memory
 
 __all__ = [
@@ -249,7 +250,9 @@ class ShardedComparisons:
         self.refuse_strangers(given)
         wanted = np.array(sorted(given), dtype=np.int64 if self.integers else object)
         shard = self.shard_of(wanted)
-        tables = [table for k in np.unique(shard).tolist() for table in self._tables(k, wanted[shard == k])]
+        numbers = np.unique(shard).tolist()
+        read = for_each(lambda number: self._tables(number, wanted[shard == number]), numbers)
+        tables = [table for each in read for table in each]
         found = {label for table in tables for label in np.asarray(table["user"]).tolist()}
         for label in wanted.tolist():
             if label not in found:

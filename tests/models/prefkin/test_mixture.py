@@ -51,7 +51,7 @@ def users_of(data, sites, form=ByDirections):
     return users, [(*gaussian.dense(users, u), float(users.const[u])) for u in range(len(users))]
 
 
-@pytest.mark.parametrize("d", [1, 5, 32])
+@pytest.mark.parametrize("d", [1, 2, 5, 32, 50])
 @pytest.mark.parametrize("variance", [0.0, 1e-7, 0.3, 1e4])
 def test_compiled_loops_do_what_products_of_matrices_do(monkeypatch, d, variance):
     _, data, sites = some_users(3, d, (1, 7, 40))
@@ -70,6 +70,9 @@ def test_compiled_loops_do_what_products_of_matrices_do(monkeypatch, d, variance
         assert np.allclose(terms.a[u], np.linalg.solve(M, users.c[u]), rtol=1e-9, atol=1e-12)
         added = 0.5 * (variance * users.c[u] @ terms.a[u] - np.linalg.slogdet(M)[1])
         assert terms.level[u] - users.const[u] == pytest.approx(added, rel=1e-9, abs=1e-12)
+        mean, G = np.linspace(-1.0, 1.0, d), np.linalg.inv(M)
+        around = terms.a[u] @ mean - 0.5 * mean @ users.H[u] @ G @ mean + terms.level[u]
+        assert users.evidences(mean, variance)[u] == pytest.approx(around, rel=1e-9, abs=1e-9)
     for compiled, product in zip((through, own), kept_rows(data, terms, variance), strict=True):
         assert np.allclose(compiled, product, rtol=1e-12, atol=1e-12)
 

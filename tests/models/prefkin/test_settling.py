@@ -13,15 +13,15 @@ from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin import settling
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups
-from prefkin.models.prefkin.mixture import Others, nobody, solved
+from prefkin.models.prefkin.mixture import Others, nobody, solved, summed
 from prefkin.models.prefkin.settling import STEPS, State, Told
 
 DIM, GROUPS, ROWS = 5, 3, 30
 
 
-def people(rng, users):
+def people(rng, users, size=0.4):
     centres = 2.0 * rng.standard_normal((GROUPS, DIM))
-    X = 0.4 * rng.standard_normal((users * ROWS, DIM))
+    X = size * rng.standard_normal((users * ROWS, DIM))
     chance = 1.0 / (1.0 + np.exp(-np.einsum("ij,ij->i", X, centres[np.repeat(np.arange(users) % GROUPS, ROWS)])))
     X *= np.where(rng.random(len(X)) < chance, 1.0, -1.0)[:, None]
     return Signed(X, np.ones(len(X)), np.arange(users + 1) * ROWS)
@@ -30,7 +30,10 @@ def people(rng, users):
 @pytest.fixture
 def crowd(rng):
     """What some people taught, and others."""
-    data = people(rng, 210)
+    return some_taught(people(rng, 210))
+
+
+def some_taught(data):
     taught = data.between(slice(0, 150))
     found = find_groups(taught, fit_degrees(taught))
     found = replace(found, prior=found.prior._replace(within=0.002))
@@ -39,7 +42,7 @@ def crowd(rng):
 
 def told(around):
     K = len(around.sizes)
-    return Told(around, np.ones(K, dtype=bool), np.empty(0, dtype=np.intp), np.empty((0, K)))
+    return Told(around, np.ones(K, dtype=bool), np.empty(0, dtype=np.intp), np.empty((0, K)), np.full(K, np.inf))
 
 
 def test_people_are_placed_as_draws_from_the_prior_say(crowd, rng):
@@ -73,7 +76,7 @@ def test_sites_follow_where_margins_moved_and_terms_follow_sites(crowd, rng, sha
     at = margin + np.where(np.repeat(far, ROWS), 2.0, 0.5) * settling.STILL
     believed = replace(believed, sites=sites._replace(at=at))
     literal = believed.refined(data)
-    found, terms = settling._matched(believed, data)
+    found, terms = settling._matched(believed, data, believed.moved(data) > settling.STILL)
     for one, old, new in zip(found, believed.sites, literal, strict=True):
         np.testing.assert_allclose(one, np.where(np.repeat(far, ROWS), new, old), rtol=1e-12)
     direct = expand(data, found).at(around.prior.within)
@@ -91,10 +94,32 @@ def test_whoever_does_not_move_is_not_asked_again(crowd):
     assert first.asked.sum() > second.asked.sum() > 0
     assert (moved[second.asked] > settling.MOVED).all()
     assert (second.share.max(axis=1)[second.asked] < 0.999).all()
-    still = State(second.share, second.sites, np.zeros(len(data), dtype=bool))
+    still = State.settled(second.share, second.sites)
     third, change = STEPS["seat"](data, still, told(around))
     assert change.moved == 0.0
     assert np.array_equal(third.share, second.share)
+
+
+def test_whoever_is_not_looked_at_again_would_have_stayed_as_they_are(rng):
+    around, data = some_taught(people(rng, 210, size=1.0))
+    state, sums = STEPS["place"](data, None, told(around))
+    way = np.quantile(state.slack[state.slack > 0.0], 0.6) * normalized(rng.normal(size=around.centres.mean.shape))
+    around = replace(around, centres=replace(around.centres, mean=around.centres.mean + way))
+    every = told(around)
+    few = replace(every, ways=np.linalg.norm(way, axis=1))
+    skipped = few.ways[state.share.argmax(axis=1)] <= state.slack
+    assert 0 < skipped.sum() < len(data)
+    (one, change), (other, same) = STEPS["match"](data, state, every), STEPS["match"](data, state, few)
+    for name in ("precision", "pull", "level"):
+        np.testing.assert_allclose(getattr(one.sites, name), getattr(other.sites, name), rtol=1e-12)
+    np.testing.assert_allclose(change.terms.A, same.terms.A, atol=1e-10)
+    after = summed(expand(data, one.sites).at(around.prior.within), one.share)
+    for name in ("A", "a", "level"):
+        np.testing.assert_allclose(getattr((sums.terms + change.terms), name), getattr(after, name), atol=1e-9)
+
+
+def normalized(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("within", [0.002, 3.0])

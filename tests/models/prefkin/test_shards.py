@@ -96,24 +96,23 @@ def test_with_everybody_in_the_sample_the_fit_is_that_in_memory(model, memory):
     assert model.evidence_ == pytest.approx(memory.evidence_)
 
 
-@pytest.mark.parametrize("spread", [0.0, 1.5])
-def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread):
+@pytest.mark.parametrize(("spread", "users"), [(0.0, USERS), (1.5, USERS), (0.0, 5 * USERS)])
+def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread, users):
     data = sampled
-    if spread:
-        data = prefkin.open_comparisons(
-            folder_of(people(spread=spread), tmp_path / "votes"), rows_a_shard=800, memory=1
-        )
+    if spread or users > USERS:
+        folder = folder_of(people(users, spread=spread), tmp_path / "votes")
+        data = prefkin.open_comparisons(folder, rows_a_shard=800, memory=1)
     model = prefkin.PrefKin(metric="isotropic").fit(data)
-    everybody = data.shards(range(data.n_shards))
     some = shards._sample(data)
     assert len(some) == 200
     lesson = prefkin.PrefKin(metric="isotropic")._teacher.lesson(some)
-    who = np.searchsorted(everybody.labels, some.labels[lesson.known])
+    everybody, who, first = shards.in_turns(data, some.labels[lesson.known])
+    assert (first is None) == (users == USERS)  # of many, some are placed first
     rows = lesson.metric.signed(everybody)
-    found = at_their_modes(settle(lesson.chosen, who, rows), rows)
-    order = by_label(model)
-    np.testing.assert_allclose(model.theta_[order], lesson.metric.preferences(found.mean), atol=1e-9)
-    np.testing.assert_allclose(model.membership_[order], found.weights, atol=1e-9)
+    found = at_their_modes(settle(lesson.chosen, who, rows, first), rows)
+    order, at = by_label(model), np.argsort(everybody.labels)
+    np.testing.assert_allclose(model.theta_[order], lesson.metric.preferences(found.mean)[at], atol=1e-9)
+    np.testing.assert_allclose(model.membership_[order], found.weights[at], atol=1e-9)
     assert (model.structure_ == "groups") == (spread == 0.0)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefkin.data.arrays import BoolArray, FloatArray, LabelArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, LabelArray
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import digest
 from prefkin.data.folds import only
@@ -24,7 +24,7 @@ from prefkin.data.shards import ShardedComparisons, Table, shard_name
 from prefkin.data.storage import held_alone
 from prefkin.errors import InvalidParameter
 from prefkin.execution.blas import single_threaded
-from prefkin.execution.executor import over_shards, threads
+from prefkin.execution.executor import for_each, over_shards, threads
 from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.estimate import fit_preference
 from prefkin.models.crowd_files import PEOPLE, read_crowd, write_crowd
@@ -60,6 +60,17 @@ class Points:
         parts = (np.concatenate([np.asarray(table[name]) for table in tables]) for name in ("user", *POINTS[2:]))
         labels, theta, radius, enough = parts
         return cls(labels, theta.reshape(len(labels), -1), radius, enough.astype(bool))
+
+    def some(self, which: BoolArray | IntArray) -> Points:
+        """A few of them."""
+        return Points(self.labels[which], self.theta[which], self.radius[which], self.enough[which])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Points]) -> Points:
+        """Each of them once, by label."""
+        names = ("labels", "theta", "radius", "enough")
+        whole = cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        return whole.some(np.unique(whole.labels, return_index=True)[1])
 
     def behind(self, theta: FloatArray, radius: float, enough: bool, gamma: float, alpha: float) -> Graph:
         """These users behind one of whom so much is known, who is first."""
@@ -121,10 +132,18 @@ class UsersInShards:
     def _tables(self, columns: list[str], only: LabelArray | None = None) -> list[Table]:
         from prefkin.data.buckets import read_table
 
-        if only is None:
-            return [read_table(self.people / shard_name(k), columns) for k, n in enumerate(self.data.users) if n]
-        shard = self.data.shard_of(only)
-        return [read_table(self.people / shard_name(k), columns, only[shard == k]) for k in np.unique(shard).tolist()]
+        shard = np.empty(0, dtype=np.intp) if only is None else self.data.shard_of(only)
+        numbers = self._numbers if only is None else np.unique(shard).tolist()
+
+        def read(k: int) -> Table:
+            return read_table(self.people / shard_name(k), columns, None if only is None else only[shard == k])
+
+        with threads(self.model.n_jobs):
+            return for_each(read, numbers)
+
+    @property
+    def _numbers(self) -> list[int]:
+        return [k for k, n in enumerate(self.data.users) if n]
 
     def column(self, name: str) -> Any:
         """Of everybody, shard after shard."""
@@ -136,45 +155,46 @@ class UsersInShards:
         self.data.of([user])
         return int(np.flatnonzero(self.column("users_") == user)[0])
 
-    def _tested(self, theta: FloatArray, radius: float, enough: bool, own: Hashable) -> tuple[float, list[Hashable]]:
+    def _tested(self, theta: FloatArray, radius: float, enough: bool, own: Hashable) -> tuple[float, Points]:
         """The threshold for somebody, and whom the connection test joins, a shard at a time; `own` is not asked."""
+        from prefkin.data.buckets import read_table
 
-        def others(table: Table) -> tuple[Points, Graph]:
-            points = Points.of([table])
-            here = points.labels != own if own is not None else np.ones(len(points.labels), dtype=bool)
-            points = Points(points.labels[here], points.theta[here], points.radius[here], points.enough[here])
-            return points, points.behind(theta, radius, enough, 0.0, self.model.alpha)
+        alpha = self.model.alpha
 
-        if isinstance(self.gamma, str):
-            least = np.inf
-            for table in self._tables(POINTS):
-                tile = others(table)[1]
-                if different_users(tile, 0).any():
-                    least = min(least, APPENDIX[self.gamma](tile, 0))
-            gamma = 0.0 if least == np.inf else least
-        else:
-            gamma = self.gamma
-        found: list[Hashable] = []
-        for table in self._tables(POINTS):
-            points = others(table)[0]
-            near = points.behind(theta, radius, enough, gamma, self.model.alpha).connected(0)[1:]
-            found += points.labels[near].tolist()
-        return gamma, found
+        def others(k: int) -> Points:
+            points = Points.of([read_table(self.people / shard_name(k), POINTS)])
+            return points if own is None else points.some(points.labels != own)
+
+        def least(k: int) -> float:
+            tile = others(k).behind(theta, radius, enough, 0.0, alpha)
+            return APPENDIX[str(self.gamma)](tile, 0) if different_users(tile, 0).any() else np.inf
+
+        def near(k: int) -> Points:
+            points = others(k)
+            return points.some(points.behind(theta, radius, enough, gamma, alpha).connected(0)[1:])
+
+        with threads(self.model.n_jobs):
+            if isinstance(self.gamma, str):
+                lowest = min(for_each(least, self._numbers))
+                gamma = 0.0 if lowest == np.inf else lowest
+            else:
+                gamma = self.gamma
+            return gamma, Points.joined(for_each(near, self._numbers))
 
     def only(self, users: Sequence[Hashable]) -> OffC2PL:
         """A model in memory of these users and their neighbours, with pooled estimates of these users."""
         self.data.refuse_if_changed()
         asked = self.data.of(users).labels
         own = Points.of(self._tables(POINTS, asked))
-        gammas, everybody = dict[Hashable, float](), set(asked.tolist())
+        gammas, everybody = dict[Hashable, float](), [own]
         for label, theta, radius, enough in zip(own.labels.tolist(), own.theta, own.radius, own.enough, strict=True):
             gammas[label], members = self._tested(theta, float(radius), bool(enough), label)
-            everybody.update(members)
-        rows = self.data.of(sorted(everybody))
-        points = Points.of(self._tables(POINTS, rows.labels))
-        order = np.argsort(points.labels, kind="stable")
+            everybody.append(members)
+        points = Points.joined(everybody)
+        with threads(self.model.n_jobs):
+            rows = self.data.of(points.labels.tolist())
         gamma = np.array([gammas.get(label, 0.0) for label in rows.labels.tolist()])
-        graph = Graph(points.theta[order], points.radius[order], gamma, self.model.alpha, points.enough[order])
+        graph = Graph(points.theta, points.radius, gamma, self.model.alpha, points.enough)
         return self._in_memory(rows, graph, [rows.index(label) for label in asked.tolist()])
 
     def _in_memory(self, rows: UserRows, graph: Graph, asked: list[int]) -> OffC2PL:
@@ -211,9 +231,9 @@ class UsersInShards:
         """A newcomer, by the same test."""
         alone = self.model._locate(new, n_users=self.data.n_users)
         theta, radius = alone.theta[0], float(alone.radius[0])
-        members = self._tested(theta, radius, bool(alone.enough[0]), None)[1]
-        if members:
-            known = self.data.of(members)
+        members = self._tested(theta, radius, bool(alone.enough[0]), None)[1].labels
+        if len(members):
+            known = self.data.of(members.tolist())
             joined = Rows.join([known.rows, new.rows])
             pooled = fit_preference(joined, ridge=self.model.ridge_, start=theta)
             return FoldedIn(pooled, known.labels, radius, theta)

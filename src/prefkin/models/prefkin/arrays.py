@@ -81,12 +81,12 @@ def _as_thin_share(arrays: Arrays) -> Any:
 
 def of_state(state: State) -> Arrays:
     """Of the people of one shard, between two steps."""
-    return {**of_share(state.share), "sites": np.array(state.sites), "asked": state.asked}
+    return {**of_share(state.share), "sites": np.array(state.sites), "asked": state.asked, "slack": state.slack}
 
 
 def as_state(arrays: Arrays) -> State:
     """As it was."""
-    return State(as_share(arrays), Sites(*arrays["sites"]), arrays["asked"])
+    return State(as_share(arrays), Sites(*arrays["sites"]), arrays["asked"], arrays["slack"])
 
 
 def of_sums(sums: Sums) -> Arrays:
@@ -128,14 +128,17 @@ def of_told(told: dict[int, Told]) -> Arrays:
     each = list(told.values())
     share = np.concatenate([one.share for one in each])
     shard, who = np.repeat(list(told), [len(one.who) for one in each]), np.concatenate([one.who for one in each])
-    return {**of_groups(each[0].around), **of_share(share), "kept": each[0].kept, "shard": shard, "who": who}
+    alike = {**of_groups(each[0].around), **of_share(share), "kept": each[0].kept}
+    ways = np.array([one.ways for one in each])
+    return {**alike, "shard": shard, "who": who, "shards": np.array(list(told)), "ways": ways}
 
 
 def as_told(arrays: Arrays, number: int) -> Told:
     """What one shard is told."""
     mine = np.flatnonzero(arrays["shard"] == number)
     share = _as_thin_share(arrays)[mine].toarray()
-    return Told(as_groups(arrays), arrays["kept"], arrays["who"][mine], np.asarray(share))
+    ways = arrays["ways"][int(np.flatnonzero(arrays["shards"] == number)[0])]
+    return Told(as_groups(arrays), arrays["kept"], arrays["who"][mine], np.asarray(share), ways)
 
 
 def of_lesson(lesson: Lesson) -> Arrays:

@@ -98,7 +98,7 @@ def _renewed(crowd: PeopleInShards, new: UserRows, number: int) -> Renewed:
     pairs = [(a, b) for a, b in ((fitted.mixture, after.mixture), (fitted.wide, after.wide)) if a is not None and b]
     return Renewed(
         replace(more.rows, habits=None),
-        tuple(State(mixture.share, mixture.sites, np.zeros(len(more.rows), dtype=bool)) for _, mixture in pairs),
+        tuple(State.settled(mixture.share, mixture.sites) for _, mixture in pairs),
         tuple(_difference(b.centres.sums, a.centres.sums) for a, b in pairs),
         tuple(b.sizes - a.sizes for a, b in pairs),
         np.zeros_like(crowd.counts) if told is None else told["counts"],

@@ -99,7 +99,8 @@ def joint_evidence(
     d, found = len(m0), np.empty(len(at))
     if d < STACKED_CHOLESKY:
         _kernels.evidences(
-            base.A, base.a, at, other.A, other.a, which, times, np.array(m0), between, np.empty((d + 1, d)), found
+            *(base.A, base.a, at, other.A, other.a, which, times, np.array(m0), between),
+            *(np.empty((d + 1, d + 1)), np.empty((3, 4, d + 4)), found),
         )
         if np.isnan(found).any():
             raise np.linalg.LinAlgError("information matrix is not positive definite")
@@ -353,9 +354,30 @@ def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
     who = np.arange(*users.indices(len(mixture))) if isinstance(users, slice) else users
     d = len(mixture.prior.m0)
     found = np.empty((len(who), d, d))
-    for piece in pieces(len(who), d * d, AT_ONCE):
-        found[piece] = _covariances(mixture, who[piece])
+    sure = (mixture.share[who].max(axis=1, initial=0.0) == 1.0) & (mixture.terms is not None)
+    _sure_covariances(mixture, who, np.flatnonzero(sure), found)
+    torn = np.flatnonzero(~sure)
+    for piece in pieces(len(torn), d * d, AT_ONCE):
+        found[torn[piece]] = _covariances(mixture, who[torn[piece]])
     return found
+
+
+def _sure_covariances(mixture: Mixture, who: IntArray, at: IntArray, out: FloatArray) -> None:
+    """`covariances` of those who surely are in one group, into out[at]: one matrix at a time stays in the cache."""
+    if mixture.terms is None:
+        return
+    within, (d, _) = mixture.prior.within, out.shape[1:]
+    G, half = np.empty((d, d)), np.empty((d, d))
+    diagonal, diagonal_of_half = np.einsum("ii->i", G), np.einsum("ii->i", half)
+    groups = np.argmax(mixture.share[who[at]], axis=1) if len(at) else at
+    for place, user, group in zip(at.tolist(), who[at].tolist(), groups.tolist(), strict=True):
+        np.multiply(mixture.terms.A[user], -within, out=G)
+        diagonal += 1.0
+        np.matmul(G, mixture.centres.doubt[group], out=half)
+        diagonal_of_half += within
+        C = half @ G
+        np.add(C, C.T, out=out[place])
+        out[place] *= 0.5
 
 
 def _covariances(mixture: Mixture, who: IntArray) -> FloatArray:

@@ -153,10 +153,10 @@ class PeopleInShards:
         else:
             whole, share = np.empty((3 * len(self.groups), 0)), np.empty((0, len(self.groups[0].sizes)))
         data = self.metric.signed(rows)
-        every, shares = np.zeros(len(rows), dtype=bool), (share, np.ones((len(rows), 1)))
+        shares = share, np.ones((len(rows), 1))
         with single_threaded():
             mixture, *wide = (
-                finished(finish(data, State(shares[k], Sites.kept(*whole[3 * k : 3 * k + 3]), every), groups))
+                finished(finish(data, State.settled(shares[k], Sites.kept(*whole[3 * k : 3 * k + 3])), groups))
                 if len(rows)
                 else groups
                 for k, groups in enumerate(self.groups)

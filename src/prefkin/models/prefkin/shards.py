@@ -8,7 +8,7 @@ with the files there are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,7 @@ from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
 from prefkin.data.folds import only
-from prefkin.data.rows import UserRows, consecutive
+from prefkin.data.rows import Rows, UserRows, consecutive
 from prefkin.data.shards import ShardedComparisons, shard_name
 from prefkin.data.storage import held_alone
 from prefkin.errors import InvalidComparisons, InvalidParameter
@@ -57,10 +57,11 @@ from prefkin.models.prefkin.settling import STEPS, Loners, State, Sums, Told, a_
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["fit_shards"]
+__all__ = ["fit_shards", "in_turns"]
 
-FORMAT = 3  # of files of a run that goes on
+FORMAT = 4  # of files of a run that goes on
 AT_A_TIME = 512  # people read at once
+FIRST, TIMES = 1 / 6, 2  # of all people, and of those who taught the prior: so many at least are placed first
 
 
 # -- work on one shard, wherever it is done --------------------------------------------------------------------------
@@ -180,7 +181,7 @@ class ShardParts:
     def __init__(self, data: ShardedComparisons, root: FloatArray, home: Path, labels: LabelArray, known: Mixture):
         self.data, self.root, self.home = data, root, home
         self.labels, self.known = labels, known  # those who taught the prior
-        self.numbers = [number for number in range(data.n_shards) if data.users[number]]
+        self.numbers = _inhabited(data)
         self.state: Path | None = None
         self.steps = 0
 
@@ -196,34 +197,35 @@ class ShardParts:
             found[number] = at, self.known.share[mine]
         return found
 
-    def each(self, step: str, tell: Callable[[int], Told]) -> Sums:
-        """Take a step in every shard that has not taken it; sums over all of them, in their order."""
+    @property
+    def turns(self) -> list[list[int]]:
+        """The first shards, then the others."""
+        return _turns(self.data, self.labels)
+
+    def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:
+        """Take a step in every shard that has not taken it, or in some; sums over all of them, in their order."""
+        numbers = self.numbers if only is None else only
         self.steps += 1
         before, self.state = self.state, self.home / f"{self.steps}-{step}"
         total = self.state / "total.npz"
         if total.exists():
             return as_sums(read_arrays(total))
         self.state.mkdir(parents=True, exist_ok=True)
-        write_arrays(self.state / "told.npz", of_told({number: tell(number) for number in self.numbers}))
-        left = [number for number in self.numbers if not (self.state / f"sums-{number}.npz").exists()]
-        task = Task(self.data, self.root, step, before, self.state)
-        label = f"everybody, step {self.steps} ({step})"
-        over_shards(
-            partial(take_step, task), left, label=label, done=len(self.numbers) - len(left), room=self.data.room
-        )
-        sums = self._summed()
+        write_arrays(self.state / "told.npz", of_told({number: tell(number) for number in numbers}))
+        left = [number for number in numbers if not (self.state / f"sums-{number}.npz").exists()]
+        task = Task(self.data, self.root, step, None if step == "place" else before, self.state)
+        label, done = f"everybody, step {self.steps} ({step})", len(numbers) - len(left)
+        over_shards(partial(take_step, task), left, label=label, done=done, room=self.data.room)
+        sums = as_sums(read_arrays(self.state / f"sums-{numbers[0]}.npz"))
+        for number in numbers[1:]:
+            sums = sums + as_sums(read_arrays(self.state / f"sums-{number}.npz"))
+        states = [] if before is None else list(before.glob("state-*.npz"))
+        for file in states:  # of shards that are not among these
+            if not (self.state / file.name).exists():
+                file.rename(self.state / file.name)
         write_arrays(total, of_sums(sums))
-        if before is not None:
-            for file in before.glob("state-*.npz"):
-                file.unlink()
-        return sums
-
-    def _summed(self) -> Sums:
-        assert self.state is not None
-        first, *others = (self.state / f"sums-{number}.npz" for number in self.numbers)
-        sums = as_sums(read_arrays(first))
-        for file in others:
-            sums = sums + as_sums(read_arrays(file))
+        for file in states:
+            file.unlink(missing_ok=True)
         return sums
 
     def loners(self, around: Mixture, most: int) -> Loners:
@@ -251,23 +253,40 @@ class ShardParts:
             with single_threaded():
                 parts.append(loners_of(PeopleOfShard(self.data, self.root, number), state, at, around.prior, number))
             order += mine
-        loners = _joined(parts, np.argsort(order), around)
+        loners = Loners.joined(parts).some(np.argsort(order)) if parts else Loners.nobody(*around.centres.mean.shape)
         terms = loners.terms
         arrays = {"A": terms.A, "a": terms.a, "level": terms.level, "share": loners.share}
         write_arrays(file, {"part": loners.part, "position": loners.position, **arrays})
         return loners
 
 
-def _joined(parts: Sequence[Loners], order: IntArray, around: Mixture) -> Loners:
-    K, d = around.centres.mean.shape
-    if not parts:
-        nothing = Terms(np.empty((0, d, d)), np.empty((0, d)), np.empty(0))
-        return Loners(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), nothing, np.empty((0, K)))
-    part, position, share = (
-        np.concatenate([getattr(each, name) for each in parts])[order] for name in ("part", "position", "share")
+def _inhabited(data: ShardedComparisons) -> list[int]:
+    return [number for number in range(data.n_shards) if data.users[number]]
+
+
+def _turns(data: ShardedComparisons, labels: LabelArray) -> list[list[int]]:
+    """First the shards in which those are who taught the prior, and some times as many people; then the others."""
+    enough, numbers = max(FIRST * data.n_users, TIMES * len(labels)), _inhabited(data)
+    first = int(np.searchsorted(np.cumsum(data.users), enough)) + 1
+    early, late = [k for k in numbers if k < first], [k for k in numbers if k >= first]
+    return [early, late] if len(late) > len(early) else [numbers]
+
+
+def in_turns(data: ShardedComparisons, labels: LabelArray) -> tuple[UserRows, IntArray, int | None]:
+    """Everybody in memory in the order of `ShardParts.turns`, where these labels are, and how many are first.
+
+    To compare: what `settling.settle` makes of them is what was found in shards.
+    """
+    early, *late = ([data.shard(k) for k in turn] for turn in _turns(data, labels))
+    parts = [*early, *(each for turn in late for each in turn)]
+    everybody = UserRows(
+        Rows.join([part.rows for part in parts]),
+        np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.starts) for part in parts]))]).astype(np.intp),
+        np.concatenate([part.labels for part in parts]),
     )
-    A, a, level = (np.concatenate([getattr(each.terms, name) for each in parts])[order] for name in ("A", "a", "level"))
-    return Loners(part, position, Terms(A, a, level), share)
+    order = np.argsort(everybody.labels)
+    who = order[np.searchsorted(everybody.labels, labels, sorter=order)]
+    return everybody, who, sum(map(len, early)) if late else None
 
 
 def fit_shards(model: PrefKin, data: ShardedComparisons) -> PeopleInShards:
@@ -374,6 +393,6 @@ def _as_they_are(parts: ShardParts, known: Mixture, sizes: IntArray) -> Mixture:
     for number in np.unique(shard).tolist():
         mine = np.array([where[label] for label in parts.data.labels(number).tolist()], dtype=np.intp)
         rows = np.concatenate([np.arange(begins[u], begins[u + 1]) for u in mine])
-        state = State(known.share[mine], known.sites.of(rows), np.zeros(len(mine), dtype=bool))
+        state = State.settled(known.share[mine], known.sites.of(rows))
         write_arrays(parts.state / f"state-{number}.npz", of_state(state))
     return nobody(known.centres, known.prior, Others(known.sizes, known.by_degrees), known.evidence)
