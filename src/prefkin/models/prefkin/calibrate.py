@@ -255,11 +255,10 @@ def losses_by_temperature(groups: Mixture, data: Signed, C: FloatArray | None = 
     margin = moderated(middle, spread)
     smaller, wrong = -np.abs(margin), float(data.weights @ np.maximum(-margin, 0.0))
     chance, found = np.empty_like(margin), list[float]()
-    for temperature in TEMPERATURES.tolist():  # log(1 + exp(−t m)), in a third of the time of `logaddexp`
+    for temperature in TEMPERATURES.tolist():  # log(1 + exp(−t m)), in half of the time of `logaddexp`
         np.multiply(smaller, temperature, out=chance)
         np.exp(chance, out=chance)
-        chance += 1.0
-        found.append(float(data.weights @ np.log(chance, out=chance)) + temperature * wrong)
+        found.append(float(data.weights @ np.log1p(chance, out=chance)) + temperature * wrong)
     return np.array(found)
 
 
@@ -416,9 +415,8 @@ def _centre(terms: Terms, top: float) -> tuple[FloatArray, FloatArray]:
 def _loss(case: _Case, margin: FloatArray) -> FloatArray:
     """Of each user, at each temperature, (U, T)."""
     margin = margin if case.unseen.offset is None else margin + case.unseen.offset
-    each = np.exp(np.outer(-np.abs(margin), TEMPERATURES))  # log(1 + exp(−t m)), in a third of the time of `logaddexp`
-    each += 1.0
-    np.log(each, out=each)
+    each = np.exp(np.outer(-np.abs(margin), TEMPERATURES))  # log(1 + exp(−t m)), in half of the time of `logaddexp`
+    np.log1p(each, out=each)
     each += np.outer(np.maximum(-margin, 0.0), TEMPERATURES)
     each *= case.weights[:, None]
     return per_user_sum(each, case.unseen.starts) * case.heard[:, None]
