@@ -105,7 +105,7 @@ def used() -> tuple[float, float]:
 
 
 class Memory(threading.Thread):
-    """The most GB that were held at once, looked at five times a second."""
+    """The most GB that were held at once, looked at once a second: asking for it takes a while, too."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -116,7 +116,7 @@ class Memory(threading.Thread):
         """Until the program ends."""
         while True:
             self.most = max(self.most, used()[1])
-            time.sleep(0.2)
+            time.sleep(1.0)
 
 
 def check(data: ShardedComparisons) -> None:

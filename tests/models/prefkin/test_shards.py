@@ -201,8 +201,14 @@ def test_comparisons_that_changed_are_noticed(frame, tmp_path):
 
 
 @pytest.mark.long
-def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkeypatch):
-    other = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path)
+@pytest.mark.parametrize("turns", [1, 2])
+def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkeypatch, turns):
+    if turns == 2:
+        monkeypatch.setattr(shards, "FIRST", 0.3)
+        monkeypatch.setattr(shards, "TIMES", 0)
+        whole = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path / "whole")
+        large = prefkin.PrefKin().fit(whole)
+    other = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path / "other")
     real, done = shards.take_step, []
 
     def stopping(task, number):
@@ -223,6 +229,7 @@ def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkey
     finished = [each for each in done if each is not None]
     assert stops > 3
     assert len(finished) == len(set(finished))
+    assert len({step for step, _ in finished if step.endswith("place")}) == turns
     for number in range(sampled.n_shards):
         name = shard_name(number)
         assert (model._crowd.people / name).read_bytes() == (large._crowd.people / name).read_bytes()

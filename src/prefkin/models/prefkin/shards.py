@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_shards", "in_turns"]
 
-FORMAT = 4  # of files of a run that goes on
+FORMAT = 5  # of files of a run that goes on
 AT_A_TIME = 512  # people read at once
 FIRST, TIMES = 1 / 6, 2  # of all people, and of those who taught the prior: so many at least are placed first
 
@@ -97,6 +97,7 @@ class PeopleOfShard:
         self.labels, sizes = data.sizes(number)
         self.starts: IntArray = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
         self.held: tuple[int, UserRows] | None = None  # from which position on
+        self.apart: tuple[IntArray, UserRows] | None = None  # positions and rows of all who will be asked for
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -107,8 +108,26 @@ class PeopleOfShard:
 
     def some(self, users: IntArray) -> Signed:
         """At these positions, in order."""
+        if self.apart is not None:
+            return self.metric.signed(only(self.apart[1], np.searchsorted(self.apart[0], users)))
         around = slice(int(users[0]), int(users[-1]) + 1)
         return self.metric.signed(self.data.between(self.number, around, users - users[0], checked=self.checked))
+
+    def keep(self, users: IntArray, file: Path) -> None:
+        """Write the rows of those who will be asked again, so that the shard need not be read for them."""
+        if self.apart is None:
+            rows = self.data.between(self.number, slice(0, len(self)), users, checked=True)
+        elif len(users):
+            rows = only(self.apart[1], np.searchsorted(self.apart[0], users))
+        else:
+            rows = consecutive(self.apart[1], slice(0, 0))
+        write_arrays(file, {"users": users, "starts": rows.starts, **rows.rows._asdict()})
+
+    def take(self, file: Path) -> None:
+        """What `keep` wrote."""
+        kept = read_arrays(file)
+        rows = Rows(kept["Z"], kept["y"], kept["weights"])
+        self.apart = kept["users"], UserRows(rows, kept["starts"], kept["users"])
 
     def rows_of(self, users: IntArray) -> IntArray:
         """Where their rows are among those of the shard."""
@@ -130,7 +149,13 @@ def take_step(task: Task, number: int) -> None:
         told = as_told(_arrays_at(task.after / "told.npz"), number)
         state = None if task.before is None else as_state(read_arrays(task.before / f"state-{number}.npz"))
         people = PeopleOfShard(task.data, task.root, number, checked=task.before is not None)
+        if task.step == "seat" and task.before is not None:
+            people.take(task.before / f"rows-{number}.npz")
+        else:
+            task.data.expect(number)
         state, sums = STEPS[task.step](people, state, told)
+        if task.step != "match":
+            people.keep(np.flatnonzero(state.asked), task.after / f"rows-{number}.npz")
         write_arrays(task.after / f"state-{number}.npz", of_state(state))
         write_arrays(task.after / f"sums-{number}.npz", of_sums(sums))  # last: a shard that has sums is done
 
@@ -153,6 +178,7 @@ def finish_shard(task: Finish, number: int) -> None:
 
     keep_freed_memory()
     with threads(1), single_threaded():
+        task.data.expect(number)
         people = PeopleOfShard(task.data, task.root, number, checked=False)
         groups = [as_groups(_arrays_at(file)) for file in task.groups]
         states = [as_state(read_arrays(folder / f"state-{number}.npz")) for folder in task.states]
@@ -219,7 +245,7 @@ class ShardParts:
         sums = as_sums(read_arrays(self.state / f"sums-{numbers[0]}.npz"))
         for number in numbers[1:]:
             sums = sums + as_sums(read_arrays(self.state / f"sums-{number}.npz"))
-        states = [] if before is None else list(before.glob("state-*.npz"))
+        states = [] if before is None else [*before.glob("state-*.npz"), *before.glob("rows-*.npz")]
         for file in states:  # of shards that are not among these
             if not (self.state / file.name).exists():
                 file.rename(self.state / file.name)
