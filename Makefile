@@ -54,7 +54,7 @@ fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
 
 kills: $(READY)
-	for job in fit reproduce interrupts; do $(BIN)/python -m tests.kills $$job --count $(KILLS) --seed $(SEED) || exit 1; done
+	for job in fit reproduce interrupts commands; do $(BIN)/python -m tests.kills $$job --count $(KILLS) --seed $(SEED) || exit 1; done
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -117,7 +117,7 @@ def posteriors(problems, seed):
 def weights(people, seed):
     """A line for each number of powers of ten."""
     warnings.simplefilter("ignore")  # of separable answers
-    for powers in (3, 6, 9, 12):
+    for powers, units in ((3, 0), (6, 0), (9, 0), (12, 0), (6, 3), (12, 3)):
         wrong = []
         for number in range(people):
             rng = np.random.default_rng([seed, powers, number])
@@ -126,6 +126,7 @@ def weights(people, seed):
             centres = rng.choice([0.5, 2.0, 20.0]) * rng.standard_normal((3, d))
             y = rng.random(len(Z)) < expit(np.einsum("ij,ij->i", Z, centres[users % 3]))
             weight = 10.0 ** rng.uniform(min(0, 9 - powers), min(powers, 9), len(Z))
+            Z *= 10.0 ** rng.uniform(-units, units, d)
             try:
                 model = PrefKin(n_jobs=1).fit(Z, y.astype(int), users=users, sample_weight=weight)
                 numbers = np.concatenate([model.theta_.ravel(), model.radius_])
@@ -133,7 +134,8 @@ def weights(people, seed):
                     wrong.append(f"{number}: log evidence {max(model.evidence_.values()):.3g}")
             except np.linalg.LinAlgError as error:
                 wrong.append(f"{number}: {error}")
-        print(f"{powers:2} powers of ten: {len(wrong)} of {people} wrong {wrong}", flush=True)
+        apart = f"weights {powers} powers of ten apart" + (f", units {2 * units}" if units else "")
+        print(f"{apart}: {len(wrong)} of {people} wrong {wrong}", flush=True)
 
 
 def _covariances(fit):

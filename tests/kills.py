@@ -1,14 +1,16 @@
-"""The program ended at any moment: `python -m tests.kills fit --count 100 --seed 0` (also reproduce, interrupts).
+"""The program ended at any moment: `python -m tests.kills fit --count 100 --seed 0` (also the other jobs).
 
 fit         SIGKILL: the folder holds the former fit or the new one, whole, and nothing stands beside it
 reproduce   SIGKILL of the parent of two workers: finished trials stay, no process and no temporary file does
 interrupts  Ctrl-C in the first second: one line, exit code 130, nothing written
+commands    Ctrl-C at any moment of update, plan, report, predict, export: one line, and all is written or nothing
 """
 
 import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -160,7 +162,64 @@ def interrupt(count, _rng):
         return wrong, f"{early} of the faults came before Python had started the program"
 
 
-JOBS = {"fit": kill_fits, "reproduce": kill_reproductions, "interrupts": interrupt}
+COMMANDS = (
+    ("update", "kin", "more.csv"),
+    ("plan", "kin", "--candidates", "stories.csv", "--budget", "20", "--out", "questions.csv"),
+    ("report", "kin", "--out", "report.html"),
+    ("predict", "kin", "--pairs", "votes.csv", "--out", "predicted.csv"),
+    ("export", "kin", "--to", "reward-head", "--out", "heads"),
+)
+
+
+def interrupt_commands(count, rng):
+    """What went wrong, interrupt by interrupt; how often it came too late."""
+    with tempfile.TemporaryDirectory(prefix="prefkin_kills_") as name:
+        fitted, folder, wrong, late = Path(name) / "fitted", Path(name) / "now", [], 0
+        fitted.mkdir()
+        votes(fitted)
+        lines = (fitted / "votes.csv").read_text().splitlines()
+        (fitted / "more.csv").write_text("\n".join([lines[0], *(f"new{line}" for line in lines[1:40])]) + "\n")
+        rows = (f"{at // 4},{at % 4},{','.join(line.split(',')[2:])}" for at, line in enumerate(lines[1:41]))
+        (fitted / "stories.csv").write_text("\n".join(["context,action,phi0,phi1,phi2", *rows]) + "\n")
+        assert start("fit", "votes.csv", "--no-pictures", "--out", "kin", cwd=fitted).wait() == 0
+        before, usual = contents(fitted), {}
+        for number in range(count + len(COMMANDS)):
+            command = COMMANDS[number % len(COMMANDS)]
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(fitted, folder)
+            began = time.monotonic()
+            running = start(*command, cwd=folder, stderr=subprocess.PIPE, text=True)
+            if command in usual:
+                time.sleep(rng.uniform(0.1, 1.0) * usual[command][0])
+                running.send_signal(signal.SIGINT)
+            said = running.communicate()[1]
+            after = contents(folder)
+            if command not in usual:
+                assert running.returncode == 0, said
+                usual[command] = time.monotonic() - began, set(after)
+                continue
+            stopped = running.returncode == 130 and said.count("\n") == 1 and said.startswith("prefkin: interrupted; ")
+            whole = set(after) == usual[command][1] and all(
+                after[file] == content for file, content in before.items() if not file.startswith("kin/")
+            )
+            late += running.returncode == 0
+            nothing = after == before
+            if not (
+                (stopped and (nothing or (whole and "nothing was" not in said))) or (running.returncode == 0 and whole)
+            ):
+                odd = sorted(set(after) ^ set(before))
+                wrong.append(f"{' '.join(command)}: exit code {running.returncode}, {said[-300:]!r}, files {odd}")
+            if alive := left_alive(running.pid):
+                wrong.append(f"{' '.join(command)}: processes {alive} live on")
+        return wrong, f"{late} times the command had finished"
+
+
+JOBS = {
+    "fit": kill_fits,
+    "reproduce": kill_reproductions,
+    "interrupts": interrupt,
+    "commands": interrupt_commands,
+}
 
 
 def main():

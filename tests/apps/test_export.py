@@ -180,6 +180,12 @@ def test_what_cannot_be_is_refused_in_a_line(folder, options, reason):
     assert reason in refused(folder, "plain", "--out", "never", *options)
 
 
+def test_a_config_that_is_no_object_is_named(folder):
+    (language_model(folder / "listed") / "config.json").write_text("[]")
+    said = refused(folder, "plain", "--out", "never", "--to", "reward-head", "--encoder", "listed")
+    assert "listed/config.json: this is not the description of a model" in said
+
+
 def test_features_that_transformers_would_not_make_are_refused(folder):
     note = json.loads((folder / "kin/encoder.json").read_text())
     for change, reason in (({"normalised": True}, "of length 1"), ({"pooling": "mean"}, "pooled by mean")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -171,6 +172,7 @@ def test_with_little_room_on_the_disk_some_shards_are_made_at_a_time(tmp_path, m
         ),
         (lambda f: f.with_columns(user=pl.lit(None, dtype=pl.Int64)), InvalidTable, "the user is missing in row 0"),
         (lambda f: f.with_columns(user=pl.lit(1.5)), InvalidTable, "of type Float64"),
+        (lambda f: f.with_columns(y=pl.lit("left")), InvalidTable, "answers in column y are of type String; code 1"),
         (lambda f: f.drop("y"), InvalidTable, "lack column y; they have: user, z"),
         (lambda f: f.drop("z"), InvalidTable, "lack the features"),
         (lambda f: f.head(0), InvalidTable, "files are empty"),
@@ -202,6 +204,11 @@ def test_folders_that_are_none(tmp_path):
     with pytest.raises(ShardError, match="no .parquet file"):
         prefkin.open_comparisons(tmp_path)
     written(tmp_path / "votes", votes())
+    unnamed = tmp_path / "votes" / os.fsdecode(b"\xff.parquet")
+    (tmp_path / "votes" / "part2.parquet").rename(unnamed)
+    with pytest.raises(ShardError, match="this name is not UTF-8"):
+        prefkin.open_comparisons(tmp_path / "votes")
+    unnamed.unlink()
     (tmp_path / "votes" / "part1.parquet").write_bytes(b"PAR1 rubbish")
     with pytest.raises(InvalidTable, match="part1.parquet: not a readable"):
         prefkin.open_comparisons(tmp_path / "votes")

@@ -151,6 +151,11 @@ class Sources:
         found = sorted(self.folder.rglob("*.parquet"))
         if not found:
             raise ShardError(f"{self.folder}: there is no .parquet file in it; write comparisons as Parquet first")
+        for file in found:
+            try:
+                os.fsdecode(file).encode()
+            except UnicodeEncodeError:
+                raise ShardError(f"{file}: this name is not UTF-8, and polars could not open it; rename it") from None
         return found
 
     @cached_property

@@ -120,6 +120,9 @@ def _newton(
                 break
             size /= 2.0
             if size < 1e-10:
+                lost = ROUNDING * (np.abs(known) + size_of_rows @ np.abs(away))  # digits of margins, near a far centre
+                if promised <= pull @ lost:
+                    return away * root
                 raise ConvergenceError(_failure(slope, "no descent along the Newton direction"))
         away, margin, value = new_away, new_margin, new_value
     raise ConvergenceError(_failure(slope, f"no optimum after {max_iter} Newton steps"))

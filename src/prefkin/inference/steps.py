@@ -3,7 +3,8 @@
 Sites of rows that count much are as good as tangents, and matching them all at once is Newton's method: from where
 answers are nearly certain it leaps, and further with every step. Along the way from where sites were matched a user's
 log posterior is concave, and its slope at the end of the way is known, since there the prior balances the sites: users
-who went past the top go back to it.
+who went past the top go back to it. Others hardly come near it: on the flank of σʷ Newton's method goes by 1 a step.
+Then sites say something else than the answers where they meet the prior, and `apart` tells who that is.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import Signed
 
-__all__ = ["SAFE", "farthest", "held_back", "improved"]
+__all__ = ["CHANCE", "SAFE", "apart", "farthest", "held_back", "improved"]
 
 SAFE = 2.0  # change of a margin up to which σ bends so little that steps need no check
 HALVINGS = 20  # of the way, to find where it should have ended
+CHANCE = (
+    3.0  # log-likelihood, beside ½ for each parameter, by which sites and answers may differ where sites are matched
+)
 
 
 def improved(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray, step: float = 1.0) -> Sites:
@@ -65,6 +69,20 @@ def held_back(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray
     back = np.zeros(len(mean))
     back[rows] = (low[owner] - 1.0) * way[rows]
     return sites._replace(pull=sites.pull + sites.precision * back), mean + back
+
+
+def apart(sites: Sites, data: Signed, mean: FloatArray) -> IntArray:
+    """Users whose sites and answers say different things at these margins: more so than where sites are matched.
+
+    >>> two = Signed(np.ones((2, 1)), np.full(2, 1e6), np.array([0, 1, 2]))
+    >>> tangents = Sites.tangent(two.weights, np.array([0.0, 8.0]))
+    >>> apart(tangents, two, np.array([0.1, 9.0])).tolist()
+    [1]
+    """
+    inside = mean if data.offset is None else mean + data.offset
+    said = sites.level + (sites.pull - 0.5 * sites.precision * mean) * mean
+    off = np.abs(_per_user(np.add, said + data.weights * np.logaddexp(0.0, -inside), data.starts))
+    return np.flatnonzero(off > CHANCE + 0.5 * np.minimum(np.diff(data.starts), data.dim))
 
 
 def farthest(way: FloatArray, starts: IntArray) -> FloatArray:

@@ -1,5 +1,6 @@
 """`prefkin annotate` and `prefkin answers` as a person meets them: what they write, how they refuse."""
 
+import errno
 import json
 import signal
 import socket
@@ -9,12 +10,13 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
+import sqlalchemy.exc
 
 import prefkin
 from prefkin.apps.annotate.items import read_items
 from prefkin.apps.annotate.store import Store
 from prefkin.data.synthetic import demo_population
-from prefkin.errors import InvalidTable
+from prefkin.errors import InvalidTable, StoreError
 from tests.apps.annotate.conftest import Server
 from tests.conftest import prefkin_says
 
@@ -86,6 +88,28 @@ def test_a_store_of_another_project(folder, tmp_path, items):
     done = prefkin_says("annotate", "--items", "items.csv", "--store", tmp_path / "other.db", cwd=folder)
     assert done.returncode == 2
     assert "this store is about other items" in done.stderr
+
+
+def test_links_that_cannot_be_written_leave_no_store(folder, tmp_path, monkeypatch):
+    def full(_links, path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("prefkin.apps.annotate.server.Links.save", full)
+    args = ("annotate", "--items", folder / "items.csv", "--store", tmp_path / "answers.db", "--port", "0")
+    said = prefkin_says(*args, "--links", tmp_path / "links.json", cwd=tmp_path)
+    assert (said.returncode, said.stderr.count("\n")) == (2, 1)
+    assert "links.json: No space left on device" in said.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_cannot_be_made_leaves_no_file(items, tmp_path, monkeypatch):
+    def full(*_args, **_options):
+        raise sqlalchemy.exc.OperationalError("INSERT", {}, OSError("database or disk is full"))
+
+    monkeypatch.setattr("prefkin.apps.annotate.store._batched", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        Store.create(str(tmp_path / "answers.db"), items)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long

@@ -125,6 +125,7 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = store_url(url)
+        self.fresh: Path | None = None  # the file, where it was made just now
         if self.url in IN_MEMORY:
             raise StoreError(f"{url!r}: what is in memory is lost in the end; give a file (sqlite:///FILE)")
         try:
@@ -161,7 +162,10 @@ class Store:
     @classmethod
     def create(cls, url: str, items: Items) -> Store:
         """The store of these items: a new one, or the one that is there if it is about the same."""
+        file = Path(store_url(url).removeprefix("sqlite:///"))
+        fresh = file if store_url(url).startswith("sqlite") and not file.exists() else None
         store, mark = cls(url), items.fingerprint
+        store.fresh = fresh
         with store._reported(), store.engine.begin() as connection:
             there = set(sa.inspect(connection).get_table_names())
             if "about" not in there:
@@ -190,6 +194,20 @@ class Store:
         with closing(self.engine.raw_connection()) as connection:
             connection.cursor().execute("PRAGMA journal_mode=WAL")
 
+    @contextmanager
+    def or_nothing(self) -> Iterator[None]:
+        """Where the block fails, a file that was made by `create` just now does not stay."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            self._withdraw()
+            raise
+
+    def _withdraw(self) -> None:
+        for end in ("", "-wal", "-shm", "-journal") if self.fresh is not None else ():
+            Path(f"{self.fresh}{end}").unlink(missing_ok=True)
+
     def close(self) -> None:
         """Write what is waiting, and let go of the database."""
         self._waiting.put(None)
@@ -203,6 +221,7 @@ class Store:
             yield
         except SQLAlchemyError as error:
             self.close()
+            self._withdraw()
             raise StoreError(f"{_shown(self.url)}: the database says: {_reason(error)}") from None
         except StoreError:
             self.close()

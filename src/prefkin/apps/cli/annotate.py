@@ -86,14 +86,15 @@ def annotate(
         where = server.bound(host, port)
         until_the_end.callback(where.close)
         kept = Store.create(store, shown)
-        if results:
-            kept.set(results=True)
         base = url.rstrip("/") if url else f"http://{_in_url(host)}:{where.getsockname()[1]}"
+        with kept.or_nothing():
+            if results:
+                kept.set(results=True)
+            made = server.make_links(kept, base, names, anybody or not names, links)
+            if links is not None:
+                made.save(links)
         knowledge = Knowledge(known)
         engine = Engine(kept, shown, knowledge, repeat=repeat, tolerance=tolerance, fewest=fewest)
-        made = server.make_links(kept, base, names, anybody or not names, links)
-        if links is not None:
-            made.save(links)
         if not server.is_local(host):
             err.print(EVERYWHERE.format(host=host))
         _say(made, store, demo)

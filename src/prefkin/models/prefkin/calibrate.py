@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,9 @@ from prefkin.data.folds import held_out_folds, leverage, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.loss import moderated
+from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites, above_zero, cavities
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
-from prefkin.inference.steps import improved
 from prefkin.models.prefkin.degrees import bounded, fit_degrees
 from prefkin.models.prefkin.metric import Learnt, Metric, Unit, learn_metric, sizes
 from prefkin.models.prefkin.mixture import (
@@ -390,7 +390,8 @@ def _matched(data: Signed, sites: Sites, within: float, top: float, rounds: int)
     """Sites that agree with these variances."""
     for _ in range(rounds):
         terms = expand(data, sites).at(within)
-        sites = improved(sites, data, *row_beliefs(data, terms, within, *_centre(terms, top)))
+        beliefs = row_beliefs(data, terms, within, *_centre(terms, top))
+        sites = matched(sites, data, *beliefs, partial(Around.one, centre=np.zeros(data.dim), variance=within + top))
     return sites
 
 

@@ -17,6 +17,7 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Quadratics, Signed, expand, per_user_sum
 from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, Scaling, set_evidence, solved
+from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.settings import LIMITS, TRUST, affordable
 
 __all__ = ["NEAR_ENOUGH", "averaged", "bounded", "fit_degrees", "partition_prior"]
@@ -72,6 +73,7 @@ def fit_degrees(data: Signed, rounds: int = 16, start: Prior | None = None, site
             tau, top, stretch = tau * np.exp(leap), top * np.exp(leap), float(np.exp(leap / 2.0))
             mean, size, growth, drift = stretch * mean, size + leap, 0.0, 0.0 * drift
         sites = fit.refined(data, stretch, pace)
+    fit = believable(fit, data)
     evidence = float(set_evidence(fit.centres.sums, fit.prior.m0, top)[0]) + partition_prior(np.array([len(data)]))
     return _with_averaged_scales(data, fit, scaling, evidence, effort.values)
 

@@ -33,6 +33,7 @@ from prefkin.models.prefkin.mixture import (
     solved,
     summed,
 )
+from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, affordable, searching
 
 __all__ = ["NOBODY", "asked_anew", "find_groups", "merged_sets", "place"]
@@ -84,7 +85,7 @@ def _from_start(
             share = _assign(crowd, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
         found = solved(users, sites, share, prior, terms=terms)
         if last or (turn > 0 and _as_before(share, partition)):
-            return replace(found, evidence=_total_evidence(users, terms, _partition(share), prior))
+            return replace(found, evidence=_believable_evidence(data, found))
         stretch = _stretch(data, found) if turn == 0 and thin else 1.0
         sites = found.refined(data, stretch, effort.pace)
         del users, terms, crowd, found  # room for the next ones
@@ -357,7 +358,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
         centres, apart = Centres.of(summed(terms, share), prior), Apart.of(users, share, prior)
         scaling = Scaling.of(terms, share, centres, apart, prior)
         m0, covariance = _common_mean(centres, apart, prior)
-        top = max(float(m0 @ m0 + np.trace(covariance)) / len(m0), LIMITS.least_variance)
+        top = bounded(float(m0 @ m0 + np.trace(covariance)) / len(m0))
         prior = prior._replace(m0=m0, top=top)
         within, between = bounded(prior.within * scaling.within), bounded(prior.between * scaling.between)
         after = prior._replace(within=within, between=between)
@@ -395,7 +396,7 @@ def _stretch(data: Signed, found: Mixture) -> float:
 
     def evidence(each: Mixture) -> float:
         m0, covariance = _common_mean(each.centres, Apart.of(each.users, each.share, each.prior), each.prior)
-        top = max(float(m0 @ m0 + np.trace(covariance)) / len(m0), LIMITS.least_variance)
+        top = bounded(float(m0 @ m0 + np.trace(covariance)) / len(m0))
         assert each.terms is not None
         return _total_evidence(each.users, each.terms, partition, each.prior._replace(m0=m0, top=top))
 
@@ -449,6 +450,20 @@ def _as_share(partition: IntArray) -> FloatArray:
 
 def _partition_evidence(users: Terms, partition: IntArray, prior: Prior) -> float:
     return float(set_evidence(summed_sets(users, partition), prior.m0, prior.between).sum())
+
+
+def _believable_evidence(data: Signed, found: Mixture) -> float:
+    """Evidence with everybody in the likeliest of their sets, and sites that agree with that."""
+    partition = _partition(found.share)
+    share, users, terms = _as_share(partition), found.users, found.terms
+    assert terms is not None
+    centres, alone = Centres.of(summed(terms, share), found.prior), Apart.of(users, share, found.prior)
+    prior = found.prior._replace(m0=_common_mean(centres, alone, found.prior)[0])
+    there = solved(users, found.sites, share, prior, terms=terms)
+    settled = believable(there, data)
+    if settled is not there:
+        users, terms = settled.users, settled.users.at(prior.within)
+    return _total_evidence(users, terms, partition, found.prior)
 
 
 def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior: Prior) -> float:

@@ -20,6 +20,7 @@ variance components, 2019). Steps that agree with the one before are lengthened.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,9 +28,9 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
+from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Signed, expand
-from prefkin.inference.steps import improved
 from prefkin.models.prefkin.mixture import Prior, row_beliefs
 from prefkin.models.prefkin.settings import LIMITS, METRIC
 
@@ -99,8 +100,9 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
         if turn == rounds - 1 or (turn > 3 and np.abs(logs).max() < METRIC.settled):
             break
         beliefs = row_beliefs(data, terms, 1.0, mean, doubt)
-        sites = improved(sites, data, *beliefs, 1.0 if turn < 10 else 0.7)
-        top = float(mean @ mean + np.trace(doubt)) / d
+        nobody_known = partial(Around.one, centre=np.zeros(d), variance=1.0 + top)
+        sites = matched(sites, data, *beliefs, nobody_known, 1.0 if turn < 10 else 0.7)
+        top = min(float(mean @ mean + np.trace(doubt)) / d, LIMITS.most_variance)
         change = root @ ((step * logs) @ step.T) @ np.linalg.inv(root)
         longer = min(1.5 * longer, METRIC.longest) if (change * last).sum() > 0 else max(0.4 * longer, 1.0)
         last = change

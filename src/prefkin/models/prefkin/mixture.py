@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
+from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import SHORT, STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
 from prefkin.inference.steps import farthest, improved
@@ -54,6 +55,7 @@ __all__ = [
 STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
 AT_ONCE = 1 << 16  # numbers of matrices of which several are made on the way
 IN_CACHE = 1 << 19  # numbers of small matrices worked on at once: more would not stay in the cache
+FAR = 10.0  # standard deviations from what all share: no centre of a group is there
 PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
 
 
@@ -299,18 +301,35 @@ class Mixture:
 
     def moved(self, data: Signed) -> FloatArray:
         """How far any of a user's margins is from where its site was matched, (U,)."""
+        return farthest(self.margin(data) - self.sites.at, data.starts)
+
+    def margin(self, data: Signed) -> FloatArray:
+        """Mean of the margin of each row, (n,)."""
         margin = np.empty(len(data.X))
         centre = self.mean.astype(data.X.dtype, copy=False)
         for user in range(len(data)):
             own = data.own(user)
             np.matmul(data.X[own], centre[user], out=margin[own], casting="same_kind")
-        return farthest(margin - self.sites.at, data.starts)
+        return margin
 
     def refined(self, data: Signed, stretch: float = 1.0, step: float = 1.0) -> Sites:
         """The sites of everybody's rows, matched to what is now believed about their margins, `stretch` times that."""
         mean, variance = self.margins(data)
-        sites, mean, variance = self.sites.stretched(stretch), stretch * mean, stretch**2 * variance
-        return improved(sites, data, mean, variance, step)
+        if stretch == 1.0:
+            return matched(self.sites, data, mean, variance, self.around, step)
+        return improved(self.sites.stretched(stretch), data, stretch * mean, stretch**2 * variance, step)
+
+    def around(self, users: IntArray) -> Around:
+        """The prior of some users in the likeliest of their groups.
+
+        That of nobody's group where the centre is nowhere near: then it follows from sites that have not settled.
+        """
+        prior, group = self.prior, np.argmax(self.weights[users], axis=1)
+        centres = np.concatenate([self.centres.mean, prior.m0[None]])
+        far = ((centres - prior.m0) ** 2).sum(axis=1) > FAR**2 * len(prior.m0) * prior.between
+        alone = (group == self.share.shape[1]) | far[group]
+        centre = np.where(alone[:, None], prior.m0, centres[group])
+        return Around(users, centre, np.where(alone, prior.alone, prior.within))
 
     def margins(self, data: Signed, C: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the margin of each row of these users, (n,) each; `C`: covariances, if known."""

@@ -1,59 +1,94 @@
-"""Laplace's approximation for those whose sites do not settle.
-
-Where somebody's answers count a thousandfold and never contradict each other, sites that are all matched at once may
-leap to and fro for ever, and what they say in between contradicts the answers. The log posterior of one person is
-concave: its mode is always found, and explains the answers as well as the prior allows.
-"""
+"""A fit with those at their modes whose sites did not settle (`inference.modes`)."""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import expit
 
-from prefkin.data.arrays import FloatArray
-from prefkin.data.rows import Rows
-from prefkin.inference.estimate import fit_preference
+from prefkin.data.arrays import BoolArray, FloatArray
+from prefkin.inference.modes import at_modes
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, expand
-from prefkin.inference.steps import SAFE
+from prefkin.inference.steps import SAFE, apart, farthest
 from prefkin.models.prefkin.mixture import Mixture, solved
 
-__all__ = ["at_their_modes"]
+__all__ = ["at_their_modes", "believable"]
 
-CHANCE = 3.0  # log posterior that a mean may fall behind what half of all draws reach
+STEPS = 100  # of Newton's method
+SETTLED = 1e-6  # log posterior that a step still promises
+ENDS = 0.01  # of a step: how exactly it is known where it should end
 
 
 def at_their_modes(found: Mixture, data: Signed) -> Mixture:
     """The fit with sites as tangents at the mode for users whose mean is less likely than a draw would be.
 
-    A draw from a normal posterior of r parameters falls r / 2 behind the mode, on average. The groups stay.
+    The groups stay.
     """
-    modes = {user: _mode(found, data, user) for user in np.flatnonzero(found.moved(data) > SAFE).tolist()}
-    better = {user: mode for user, mode in modes.items() if mode is not None}
-    if not better:
+    margin = found.margin(data)
+    astray = np.union1d(
+        np.flatnonzero(farthest(margin - found.sites.at, data.starts) > SAFE), apart(found.sites, data, margin)
+    )
+    sites = at_modes(found.sites, data, found.around(astray), found.mean)
+    if sites is found.sites:
         return found
-    sites = Sites(*(each.copy() for each in found.sites))
-    for user, mode in better.items():
-        own = data.own(user)
-        offset = None if data.offset is None else data.offset[own]
-        tangent = Sites.tangent(data.weights[own], data.X[own] @ mode, offset)
-        for target, values in zip(sites, tangent, strict=True):
-            target[own] = values
     return solved(expand(data, sites), sites, found.share, found.prior, found.evidence, centres=found.centres)
 
 
-def _mode(found: Mixture, data: Signed, user: int) -> FloatArray | None:
-    """The mode under the group that `user` most likely belongs to, where the mean is too far from it."""
-    group, own = int(np.argmax(found.weights[user])), data.own(user)
-    alone = group == found.share.shape[1]
-    centre = found.prior.m0 if alone else found.centres.mean[group]
-    ridge = 1.0 / (found.prior.alone if alone else found.prior.within)
-    rows = Rows(data.X[own].astype(np.float64), np.ones(own.stop - own.start), data.weights[own])
-    offset = np.zeros(len(rows.y)) if data.offset is None else data.offset[own]
+def believable(found: Mixture, data: Signed) -> Mixture:
+    """The fit with nobody's sites saying something else than their answers do: else its evidence says nothing.
 
-    def misfit(theta: FloatArray) -> float:
-        loss = rows.weights @ np.logaddexp(0.0, -rows.Z @ theta - offset)
-        return float(loss + 0.5 * ridge * ((theta - centre) ** 2).sum())
+    Everybody surely is in one group, or alone. Ordinary fits are returned as they are. Those whose sites are apart from
+    their answers are set to where their log posterior is highest, together with the centres of their groups.
+    """
+    lost = np.zeros(len(found), dtype=bool)
+    while True:
+        more = apart(found.sites, data, found.margin(data))
+        if lost[more].all():
+            return found
+        lost[more] = True
+        found = _at_joint_mode(found, data, np.repeat(lost, np.diff(data.starts)))
 
-    mode = fit_preference(rows, ridge=ridge, centre=centre, offset=offset)
-    behind = misfit(found.mean[user]) - misfit(mode)
-    return mode if behind > 0.5 * min(rows.Z.shape) + CHANCE else None
+
+def _at_joint_mode(found: Mixture, data: Signed, exact: BoolArray) -> Mixture:
+    """With tangents at the joint mode for the rows `exact`, and the sites of others as they are: Newton's method.
+
+    The log posterior is concave: the best step along each direction leads there.
+    """
+    offset = np.zeros(len(data.X)) if data.offset is None else data.offset
+    n, at, weights = len(data.X), _coordinates(found, data), _precisions(found, data)
+    for _ in range(STEPS):
+        tangent = Sites.tangent(data.weights, at[:n], offset)
+        sites = Sites(*(np.where(exact, *both) for both in zip(tangent, found.sites, strict=True)))
+        found = solved(expand(data, sites), sites, found.share, found.prior, found.evidence)
+        way = _coordinates(found, data) - at
+
+        def slope(length: float, at: FloatArray = at, way: FloatArray = way, sites: Sites = sites) -> float:
+            there = at + length * way
+            margin = there[:n]
+            pull = np.where(exact, data.weights * expit(-margin - offset), sites.pull - sites.precision * margin)
+            return float(pull @ way[:n] - (weights * there) @ way)
+
+        if slope(0.0) < SETTLED:
+            break
+        low, high = 0.0, 1.0
+        while slope(high) > 0.0:
+            low, high = high, 2.0 * high
+        while high - low > ENDS * high:  # from where answers are certain to be wrong, steps are 10¹³ times too long
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
+        at = at + low * way
+    return found
+
+
+def _coordinates(found: Mixture, data: Signed) -> FloatArray:
+    """Margins, then users around their centres, then centres around m_0: the log posterior is a sum over them."""
+    alone = found.weights[:, -1:] * found.prior.m0
+    users = found.mean - found.share @ found.centres.mean - alone
+    return np.concatenate([found.margin(data), users.ravel(), (found.centres.mean - found.prior.m0).ravel()])
+
+
+def _precisions(found: Mixture, data: Signed) -> FloatArray:
+    """What the prior says about each of these coordinates; nothing about margins."""
+    width = np.where(found.weights[:, -1] > 0.5, found.prior.alone, found.prior.within)
+    users = np.repeat(1.0 / width, data.dim)
+    return np.concatenate([np.zeros(len(data.X)), users, np.full(found.centres.mean.size, 1.0 / found.prior.between)])
