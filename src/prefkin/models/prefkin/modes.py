@@ -25,9 +25,8 @@ def at_their_modes(found: Mixture, data: Signed) -> Mixture:
     The groups stay.
     """
     margin = found.margin(data)
-    astray = np.union1d(
-        np.flatnonzero(farthest(margin - found.sites.at, data.starts) > SAFE), apart(found.sites, data, margin)
-    )
+    leapt = farthest(margin - found.sites.at, data.starts) > SAFE
+    astray = np.union1d(np.flatnonzero(leapt), apart(found.sites, data, margin))
     sites = at_modes(found.sites, data, found.around(astray), found.mean)
     if sites is found.sites:
         return found
