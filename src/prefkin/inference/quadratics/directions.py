@@ -101,8 +101,11 @@ class ByDirections(Quadratics):
         pull = (trust[owner] * self.b - self.h * at) / (1.0 + variance * self.h)
         return means + variance * per_user_sum(pull[:, None] * self.V, self.starts)
 
-    def joined(self, other: ByDirections) -> ByDirections:
-        """These users, then others."""
-        V, h = np.concatenate([self.V, other.V]), np.concatenate([self.h, other.h])
-        b, const = np.concatenate([self.b, other.b]), np.concatenate([self.const, other.const])
-        return ByDirections(V, h, b, const, np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]))
+    def renewed(self, others: ByDirections, mine: IntArray, theirs: IntArray) -> ByDirections:
+        """These users at positions `mine`, others at `theirs`, also in place of them."""
+        V, h = np.concatenate([self.V, others.V]), np.concatenate([self.h, others.h])
+        b, const = np.concatenate([self.b, others.b]), np.concatenate([self.const, others.const])
+        both = ByDirections(V, h, b, const, np.concatenate([self.starts, self.starts[-1] + others.starts[1:]]))
+        order = np.empty(len(np.union1d(mine, theirs)), dtype=np.intp)
+        order[mine], order[theirs] = np.arange(len(self)), len(self) + np.arange(len(others))
+        return both.some(order)

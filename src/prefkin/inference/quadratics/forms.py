@@ -100,5 +100,8 @@ class Quadratics(ABC):
         """As of `Terms`, (U, d), in less time: without the terms."""
 
     @abstractmethod
-    def joined(self, other: Self) -> Self:
-        """These users, then others whose quadratics are kept in the same way, in double precision."""
+    def renewed(self, others: Self, mine: IntArray, theirs: IntArray) -> Self:
+        """These users at positions `mine`, `others` at `theirs`, also in the place of one of these.
+
+        Quadratics are kept in the same way, in double precision.
+        """

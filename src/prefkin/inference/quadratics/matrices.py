@@ -28,8 +28,6 @@ LOUD = 3e4  # norm of τ²H above which single precision is not enough
 STRIP = 64  # rows mirrored at once
 AT_ONCE = 1 << 16  # numbers of small matrices worked on at once: what is made on the way stays in the cache
 
-_potrf, _potrs = get_lapack_funcs(("potrf", "potrs"), dtype=np.float64)
-
 
 @dataclass(frozen=True, eq=False)
 class ByMatrices(Quadratics):
@@ -122,7 +120,7 @@ class ByMatrices(Quadratics):
             for some, H, M in self._stacked(variance):
                 m = means[some]
                 pull = trust[some, None] * self.c[some] - np.matmul(H, m[:, :, None])[:, :, 0]
-                found[some] = m + variance * _solved(M, pull)
+                found[some] = m + variance * np.linalg.solve(M, pull[:, :, None])[:, :, 0]
             return found
 
         def one(user: int) -> None:
@@ -133,10 +131,13 @@ class ByMatrices(Quadratics):
         for_each(one, range(len(self)), label="posterior means")
         return found
 
-    def joined(self, other: ByMatrices) -> ByMatrices:
-        """These users, then others; the rows of single precision are not kept together."""
-        H, c = np.concatenate([self.H, other.H]), np.concatenate([self.c, other.c])
-        return ByMatrices(H, c, np.concatenate([self.const, other.const]))
+    def renewed(self, others: ByMatrices, mine: IntArray, theirs: IntArray) -> ByMatrices:
+        """These users at positions `mine`, others in place of them; the rows of single precision are not kept."""
+        n = len(np.union1d(mine, theirs))
+        H, c, const = (np.empty((n, *each.shape[1:]), each.dtype) for each in (self.H, self.c, self.const))
+        for target, one, other in ((H, self.H, others.H), (c, self.c, others.c), (const, self.const, others.const)):
+            target[mine], target[theirs] = one, other
+        return ByMatrices(H, c, const)
 
     def _stacked(self, variance: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
         """Some users at a time, their H and I + τ²H."""
@@ -199,23 +200,6 @@ def _numbers(found: FloatArray) -> FloatArray:
     if np.isnan(found).any():
         raise np.linalg.LinAlgError("information matrix is not positive definite")
     return found
-
-
-def _solved(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
-    """matrices⁻¹ vectors, (U, d), of positive definite matrices, which are overwritten."""
-    found = np.empty(vectors.shape)
-    for user, matrix in enumerate(matrices.transpose(0, 2, 1)):
-        found[user] = _potrs(_factor(matrix), vectors[user], lower=True)[0]
-    return found
-
-
-def _factor(matrix: FloatArray) -> FloatArray:
-    """The lower Cholesky factor in place of a symmetric matrix, which is in the order LAPACK works in."""
-    factor: FloatArray
-    factor, failed = _potrf(matrix, lower=True, clean=True, overwrite_a=True)
-    if failed:
-        raise np.linalg.LinAlgError(f"information matrix is not positive definite (pivot {failed})")
-    return factor
 
 
 def _diagonal(matrix: FloatArray) -> FloatArray:

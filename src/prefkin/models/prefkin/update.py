@@ -54,7 +54,8 @@ def _renewed(known: Mixture, more: Grown, data: Signed, whole: Signed | None) ->
     everybody = np.empty((len(more.rows), share.shape[1]))
     everybody[more.before], everybody[more.who] = known.share, share
     new, sites = sites, _in_their_rows(known.sites, sites, more)
-    users = _with_new(known.users, type(known.users).of(data, new), more) if whole is None else expand(whole, sites)
+    users = known.users
+    users = users.renewed(type(users).of(data, new), more.before, more.who) if whole is None else expand(whole, sites)
     centres, others = Centres.of(sums, prior), known.others
     mean = _means(users, everybody, centres, prior)
     return Mixture(users, everybody, mean, prior, centres, sites, known.evidence, None, others)
@@ -68,13 +69,6 @@ def _means(users: Quadratics, share: FloatArray, centres: Centres, prior: Prior)
         w = apart.weight
         mean[apart.who] += apart.terms.posterior_means(w[:, None] * prior.m0, prior.alone, w)
     return mean
-
-
-def _with_new(known: Quadratics, new: Quadratics, more: Grown) -> Quadratics:
-    """Everybody's quadratics, in the new order."""
-    order = np.empty(len(more.rows), dtype=np.intp)
-    order[more.before], order[more.who] = np.arange(len(known)), len(known) + np.arange(len(new))
-    return known.joined(new).some(order)
 
 
 def _in_their_rows(known: Sites, new: Sites, more: Grown) -> Sites:
