@@ -261,8 +261,8 @@ def test_it_is_enough_when_the_stopping_rule_says_so_and_the_forecast_is_of_the_
     total = state.answered
     assert total > 5
     assert all(about > 0 for about in said.values())
-    middle = said[total // 2]
-    assert (total - total // 2) / 4 < middle < 4 * (total - total // 2)
+    # which side is left is drawn anew in every run: a single forecast may be off, not half of them
+    assert 0.25 < np.median([(total - answered) / about for answered, about in said.items()]) < 4
     engine.stop()
     store.close()
 
