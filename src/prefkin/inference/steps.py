@@ -21,9 +21,8 @@ __all__ = ["CHANCE", "SAFE", "apart", "farthest", "held_back", "improved"]
 
 SAFE = 2.0  # change of a margin up to which σ bends so little that steps need no check
 HALVINGS = 20  # of the way, to find where it should have ended
-CHANCE = (
-    3.0  # log-likelihood, beside ½ for each parameter, by which sites and answers may differ where sites are matched
-)
+HEAVY = 10.0  # times that an answer was given, from which its site may take many rounds
+CHANCE = 3.0  # log-likelihood, beside ½ for each parameter, by which matched sites and answers may differ
 
 
 def improved(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray, step: float = 1.0) -> Sites:
@@ -74,15 +73,20 @@ def held_back(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray
 def apart(sites: Sites, data: Signed, mean: FloatArray) -> IntArray:
     """Users whose sites and answers say different things at these margins: more so than where sites are matched.
 
+    Only where an answer counts much: sites of others are soon matched, better than by Laplace's approximation.
+
     >>> two = Signed(np.ones((2, 1)), np.full(2, 1e6), np.array([0, 1, 2]))
     >>> tangents = Sites.tangent(two.weights, np.array([0.0, 8.0]))
     >>> apart(tangents, two, np.array([0.1, 9.0])).tolist()
     [1]
     """
+    heavy = farthest(data.total, data.starts) > HEAVY
+    if not heavy.any():
+        return np.empty(0, dtype=np.intp)
     inside = mean if data.offset is None else mean + data.offset
     said = sites.level + (sites.pull - 0.5 * sites.precision * mean) * mean
     off = np.abs(_per_user(np.add, said + data.weights * np.logaddexp(0.0, -inside), data.starts))
-    return np.flatnonzero(off > CHANCE + 0.5 * np.minimum(np.diff(data.starts), data.dim))
+    return np.flatnonzero(heavy & (off > CHANCE + 0.5 * np.minimum(np.diff(data.starts), data.dim)))
 
 
 def farthest(way: FloatArray, starts: IntArray) -> FloatArray:
