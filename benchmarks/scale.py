@@ -8,10 +8,12 @@ changes less; memory is the most that all of them held together.
 Bringing rows of users together is printed apart, since it is done once for all fits. FOLDER.shards holds as much again.
 
     python benchmarks/scale.py FOLDER --users 20000 --rows 40 --dim 32 --memory 100MB --check    how far from memory
-    python benchmarks/scale.py FOLDER --users 10000 --times 1 2            seconds by the clock for so many Dask workers
+    python benchmarks/scale.py FOLDER --users 10000 --times 1 2 4          seconds by the clock for so many Dask workers,
+                                                                           and whether they found the same bytes
 """
 
 import argparse
+import hashlib
 import os
 import shutil
 import threading
@@ -160,12 +162,15 @@ def times(data: ShardedComparisons, workers: list[int]) -> None:
         with on_workers(number):
             over_shards(awake, range(3 * number), label="start")
             with reporting(clock := Clock()):
-                prefkin.PrefKin().fit(data)
+                model = prefkin.PrefKin().fit(data)
                 clock("end", 0, 0)
+        found = hashlib.sha256(model.theta_.tobytes() + model.membership_.tobytes() + model.radius_.tobytes())
         passes = sum(seconds[0] for label, seconds in clock.seconds.items() if label != "prior")
         load = os.getloadavg()[0]
         print(
-            f"{number} workers: {passes:.1f} s by the clock after the prior, load of the machine {load:.1f}", flush=True
+            f"{number} workers: {passes:.1f} s by the clock after the prior, load of the machine {load:.1f}; "
+            f"thetas, memberships and radii {found.hexdigest()[:16]}",
+            flush=True,
         )
 
 
