@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import os
 import shutil
+import sys
 import threading
 import time
 from contextlib import nullcontext, suppress
@@ -25,6 +26,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from scipy.special import expit
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.oracles.in_turns import in_turns
 
 import prefkin
 from prefkin.apps.cli.fit_folder import bytes_of
@@ -37,7 +41,7 @@ from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settings import TRUST
 from prefkin.models.prefkin.settling import settle
-from prefkin.models.prefkin.shards import _sample, in_turns
+from prefkin.models.prefkin.shards import _sample
 
 FILE_ROWS = 200_000
 

@@ -20,6 +20,7 @@ from prefkin.execution.executor import on_executor
 from prefkin.models.prefkin import shards
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settling import settle
+from tests.oracles.in_turns import in_turns
 
 USERS, ROWS, DIM = 260, 14, 3
 
@@ -106,7 +107,7 @@ def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread, users
     some = shards._sample(data)
     assert len(some) == 200
     lesson = prefkin.PrefKin(metric="isotropic")._teacher.lesson(some)
-    everybody, who, first = shards.in_turns(data, some.labels[lesson.known])
+    everybody, who, first = in_turns(data, some.labels[lesson.known])
     assert (first is None) == (users == USERS)  # of many, some are placed first
     rows = lesson.metric.signed(everybody)
     found = at_their_modes(settle(lesson.chosen, who, rows, first), rows)

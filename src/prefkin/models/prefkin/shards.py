@@ -57,7 +57,7 @@ from prefkin.models.prefkin.settling import STEPS, Loners, State, Sums, Told, a_
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["fit_shards", "in_turns"]
+__all__ = ["fit_shards"]
 
 FORMAT = 5  # of files of a run that goes on
 AT_A_TIME = 512  # people read at once
@@ -296,23 +296,6 @@ def _turns(data: ShardedComparisons, labels: LabelArray) -> list[list[int]]:
     first = int(np.searchsorted(np.cumsum(data.users), enough)) + 1
     early, late = [k for k in numbers if k < first], [k for k in numbers if k >= first]
     return [early, late] if len(late) > len(early) else [numbers]
-
-
-def in_turns(data: ShardedComparisons, labels: LabelArray) -> tuple[UserRows, IntArray, int | None]:
-    """Everybody in memory in the order of `ShardParts.turns`, where these labels are, and how many are first.
-
-    To compare: what `settling.settle` makes of them is what was found in shards.
-    """
-    early, *late = ([data.shard(k) for k in turn] for turn in _turns(data, labels))
-    parts = [*early, *(each for turn in late for each in turn)]
-    everybody = UserRows(
-        Rows.join([part.rows for part in parts]),
-        np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.starts) for part in parts]))]).astype(np.intp),
-        np.concatenate([part.labels for part in parts]),
-    )
-    order = np.argsort(everybody.labels)
-    who = order[np.searchsorted(everybody.labels, labels, sorter=order)]
-    return everybody, who, sum(map(len, early)) if late else None
 
 
 def fit_shards(model: PrefKin, data: ShardedComparisons) -> PeopleInShards:
