@@ -19,8 +19,9 @@ from prefkin.models.prefkin.crowd import (
     merge_crowd,
     summed_sets,
 )
+from prefkin.models.prefkin.evidence import set_evidence
 from prefkin.models.prefkin.groups import _merge
-from prefkin.models.prefkin.mixture import Prior, set_evidence
+from prefkin.models.prefkin.mixture import Prior
 from prefkin.models.prefkin.settings import LIMITS
 
 

@@ -11,22 +11,14 @@ from prefkin.execution.executor import threads
 from prefkin.inference.components import propagate
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, expand
-from prefkin.models.prefkin import groups, mixture
+from prefkin.models.prefkin import evidence, groups
+from prefkin.models.prefkin.beliefs import kept_rows
 from prefkin.models.prefkin.degrees import fit_degrees
+from prefkin.models.prefkin.evidence import joint_evidence, set_evidence
 from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place
-from prefkin.models.prefkin.mixture import (
-    Apart,
-    Centres,
-    Crowd,
-    Person,
-    Prior,
-    Scaling,
-    covariances,
-    joint_evidence,
-    kept_rows,
-    set_evidence,
-    solved,
-)
+from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Prior, covariances, solved
+from prefkin.models.prefkin.person import Person
+from prefkin.models.prefkin.scales import Scaling
 from prefkin.models.prefkin.settling import settle
 from tests.oracles import gaussian
 
@@ -58,7 +50,7 @@ def test_compiled_loops_do_what_products_of_matrices_do(monkeypatch, d, variance
     users = ByMatrices.of(data, sites)
     terms = users.at(variance)
     through, own = kept_rows(data, terms, variance)
-    for module in ("inference.quadratics.matrices", "models.prefkin.mixture"):
+    for module in ("inference.quadratics.matrices", "models.prefkin.beliefs"):
         monkeypatch.setattr(f"prefkin.{module}.SHORT", 0)
     products = ByMatrices.of(data, sites)
     assert np.allclose(users.H, products.H, rtol=1e-12, atol=1e-12)
@@ -485,7 +477,7 @@ def test_single_precision_with_many_features_changes_little(rng, monkeypatch):
 @pytest.mark.parametrize("compiled_below", [100, 0])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_the_evidence_of_pairs_is_the_integral_over_their_centre(monkeypatch, rng, compiled_below, dtype):
-    monkeypatch.setattr(mixture, "STACKED_CHOLESKY", compiled_below)
+    monkeypatch.setattr(evidence, "STACKED_CHOLESKY", compiled_below)
     half = rng.standard_normal((4, 5, 5))
     terms = Terms((half @ half.transpose(0, 2, 1)).astype(dtype), rng.standard_normal((4, 5)), np.zeros(4))
     m0, between, times = rng.standard_normal(5), 0.7, np.array([1.0, 0.3, -0.2])

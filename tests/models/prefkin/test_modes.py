@@ -11,7 +11,8 @@ from prefkin import PrefKin
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.inference.steps import apart
-from prefkin.models.prefkin.mixture import Prior, set_evidence, solved
+from prefkin.models.prefkin.evidence import set_evidence
+from prefkin.models.prefkin.mixture import Prior, solved
 from prefkin.models.prefkin.modes import believable
 
 

@@ -1,7 +1,11 @@
 """PrefKin: evidence decides who is pooled, and how much.
 
 settings   every constant with its reason, and how much effort users are worth
-mixture    a mixture prior over users: evidence of a set, posterior of a person
+evidence   of a set of users: an integral over their centre
+person     the posterior of one user, a law for each group
+mixture    a mixture prior over users, and everybody's posterior
+beliefs    about rows of users around one centre
+scales     how far people are from centres, and centres from each other
 degrees    people who differ by degrees
 metric     how people differ: isotropic, diagonal, full or whitened covariance, learnt from everybody
 groups     the search for who belongs together

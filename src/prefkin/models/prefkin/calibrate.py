@@ -23,18 +23,10 @@ from prefkin.inference.loss import moderated
 from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites, above_zero, cavities
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
+from prefkin.models.prefkin.beliefs import centred_beliefs, kept_rows, row_beliefs
 from prefkin.models.prefkin.degrees import bounded, fit_degrees
 from prefkin.models.prefkin.metric import Learnt, Metric, Unit, learn_metric, sizes
-from prefkin.models.prefkin.mixture import (
-    Mixture,
-    Prior,
-    centred_beliefs,
-    covariances,
-    kept_rows,
-    pieces,
-    row_beliefs,
-    solved,
-)
+from prefkin.models.prefkin.mixture import Mixture, Prior, covariances, pieces, solved
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, affordable
 
 __all__ = [

@@ -16,8 +16,10 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Quadratics, Signed, expand, per_user_sum
-from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, Scaling, set_evidence, solved
+from prefkin.models.prefkin.evidence import set_evidence
+from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, solved
 from prefkin.models.prefkin.modes import believable
+from prefkin.models.prefkin.scales import Scaling
 from prefkin.models.prefkin.settings import LIMITS, TRUST, affordable
 
 __all__ = ["NEAR_ENOUGH", "averaged", "bounded", "fit_degrees", "partition_prior"]

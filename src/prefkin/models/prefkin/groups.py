@@ -18,22 +18,21 @@ from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.models.prefkin.crowd import Seating, crowd_prior, merge_crowd, summed_sets
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
+from prefkin.models.prefkin.evidence import joint_evidence, set_evidence
 from prefkin.models.prefkin.mixture import (
     Apart,
     Centres,
     Crowd,
     Mixture,
     Prior,
-    Scaling,
     alone_in,
     inverse,
-    joint_evidence,
     pieces,
-    set_evidence,
     solved,
     summed,
 )
 from prefkin.models.prefkin.modes import believable
+from prefkin.models.prefkin.scales import Scaling
 from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, affordable, searching
 
 __all__ = ["NOBODY", "asked_anew", "find_groups", "merged_sets", "place"]

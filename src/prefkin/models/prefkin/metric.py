@@ -31,7 +31,8 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Signed, expand
-from prefkin.models.prefkin.mixture import Prior, row_beliefs
+from prefkin.models.prefkin.beliefs import row_beliefs
+from prefkin.models.prefkin.mixture import Prior
 from prefkin.models.prefkin.settings import LIMITS, METRIC
 
 __all__ = ["KINDS", "Learnt", "Metric", "Unit", "free_numbers", "learn_metric", "sizes"]

@@ -3,8 +3,8 @@
     θ_u = N(m_k, τ² I) for u in group k,   m_k = N(m_0, ρ² I),   alone: N(m_0, (τ² + ρ²) I),   m_0 = N(0, σ² I).
 
 τ² small: groups of equals; one group with τ² large: people who differ by degrees around a common mean; τ² → 0 in one
-group: everybody alike. With each user a quadratic, the evidence of a set of users is a Gaussian integral over its
-centre m_k that depends on sums over its users. `groups` searches for the partition, `degrees` fits one group.
+group: everybody alike. `evidence` is that of a set of users, `person` the posterior of one; `groups` searches for the
+partition, `degrees` fits one group, `scales` finds τ² and ρ².
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
-from prefkin.inference import _kernels
 from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites
-from prefkin.inference.quadratics import SHORT, STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
+from prefkin.inference.quadratics import STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
 from prefkin.inference.steps import farthest, improved
+from prefkin.models.prefkin.evidence import STACKED_CHOLESKY
+from prefkin.models.prefkin.person import Part, Person
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [
@@ -34,29 +35,20 @@ __all__ = [
     "Crowd",
     "Mixture",
     "Others",
-    "Person",
     "Prior",
-    "Scaling",
     "alone_in",
-    "centred_beliefs",
     "covariances",
     "finished",
     "inverse",
-    "joint_evidence",
-    "kept_rows",
     "nobody",
     "pieces",
-    "row_beliefs",
-    "set_evidence",
     "solved",
     "summed",
 ]
 
-STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
 AT_ONCE = 1 << 16  # numbers of matrices of which several are made on the way
 IN_CACHE = 1 << 19  # numbers of small matrices worked on at once: more would not stay in the cache
 FAR = 10.0  # standard deviations from what all share: no centre of a group is there
-PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
 
 
 class Prior(NamedTuple):
@@ -83,57 +75,6 @@ class Prior(NamedTuple):
         return Sites.start(data.weights, (self.alone + float(np.mean(self.m0**2))) * data.sizes)
 
 
-# -- evidence of sets --------------------------------------------------------------------------------------------------
-
-
-def set_evidence(sums: Terms, m0: FloatArray, between: float) -> FloatArray:
-    """log ∫ exp(level + aᵀm − mᵀAm/2) N(m; m_0, ρ² I) dm for each set."""
-    if sums.level.ndim == 0:
-        return set_evidence(Terms(sums.A[None], sums.a[None], sums.level[None]), m0, between)[0]
-    every = np.arange(len(sums))
-    return sums.level + joint_evidence(sums, every, sums, every, np.zeros(len(sums)), m0, between)
-
-
-def joint_evidence(
-    base: Terms, at: IntArray, other: Terms, which: IntArray, times: FloatArray, m0: FloatArray, between: float
-) -> FloatArray:
-    """`set_evidence` of base[at] + times × other[which], pair by pair, as if all levels were 0; (pairs,)."""
-    d, found = len(m0), np.empty(len(at))
-    if d < STACKED_CHOLESKY:
-        _kernels.evidences(
-            *(base.A, base.a, at, other.A, other.a, which, times, np.array(m0), between),
-            *(np.empty((d + 1, d + 1)), np.empty((3, 4, d + 4)), found),
-        )
-        if np.isnan(found).any():
-            raise np.linalg.LinAlgError("information matrix is not positive definite")
-        return found
-
-    def one(i: int) -> None:
-        k, u, t = at[i], which[i], times[i]
-        A = base.A.dtype.type(t) * other.A[u]
-        A += base.A[k]
-        found[i] = _evidence(A, between * (base.a[k] + t * other.a[u]) + m0, m0, between)
-
-    for_each(one, range(len(at)), label="evidence of sets")
-    return found
-
-
-def _evidence(A: FloatArray, b: FloatArray, m0: FloatArray, between: float) -> float:
-    """The same of one large matrix, by LAPACK: of a corner beside b, P's last pivot is what bᵀP⁻¹b leaves."""
-    d, corner = len(b), 1.0 + float(b @ b)  # more than bᵀP⁻¹b, since P is at least I
-    whole = np.empty((d + 1, d + 1), dtype=A.dtype)
-    np.multiply(A, A.dtype.type(between), out=whole[:d, :d])
-    whole[np.arange(d), np.arange(d)] += 1.0
-    whole[d, :d] = whole[:d, d] = b
-    whole[d, d] = corner
-    (potrf,) = get_lapack_funcs(("potrf",), (whole,))
-    _, failed = potrf(whole.T, lower=True, clean=False, overwrite_a=True)
-    if failed:
-        raise np.linalg.LinAlgError(f"information matrix is not positive definite (pivot {failed})")
-    pivots = np.diagonal(whole).astype(np.float64)
-    return float(0.5 * (corner - pivots[-1] ** 2 - m0 @ m0) / between - np.log(pivots[:-1]).sum())
-
-
 def pieces(n: int, size: int, room: int = LIMITS.at_once) -> Iterator[slice]:
     """Slices of n matrices of `size` numbers that fit in so much room together."""
     step = max(1, room // size)
@@ -152,9 +93,6 @@ def inverse(matrices: FloatArray) -> FloatArray:
     return np.array(for_each(one, list(matrices), label="inverses"), dtype=matrices.dtype).reshape(matrices.shape)
 
 
-# -- posteriors --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Centres:
     """What is known about each group's centre."""
@@ -170,63 +108,6 @@ class Centres:
         few = sums.A.dtype.type(prior.between)
         doubt = few * inverse(np.eye(d, dtype=sums.A.dtype) + few * sums.A)
         return cls(sums, np.einsum("kij,kj->ki", doubt, sums.a + prior.m0 / prior.between), doubt)
-
-
-class Part(NamedTuple):
-    """One component of a user's posterior: N(mean, τ²G + G doubt G) with G = I − τ²A."""
-
-    weight: float
-    variance: float  # τ²
-    A: FloatArray  # (d, d)
-    mean: FloatArray  # (d,)
-    doubt: FloatArray | None  # (d, d) covariance of the prior's mean
-
-    def keep(self, rows: FloatArray) -> FloatArray:
-        """G row for each row: how a change of the prior's mean reaches the posterior mean."""
-        lost = rows.astype(self.A.dtype, copy=False) @ self.A
-        lost *= self.A.dtype.type(self.variance)
-        return np.subtract(rows, lost, out=lost) if rows.dtype == lost.dtype else rows - lost
-
-
-@dataclass(frozen=True, eq=False)
-class Person:
-    """The posterior of one user: a mixture over groups."""
-
-    parts: list[Part]
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        """E θ, (d,)."""
-        return np.sum([part.weight * part.mean for part in self.parts], axis=0)
-
-    @cached_property
-    def apart(self) -> list[FloatArray | None]:
-        """How far each part's mean is from that of all."""
-        return [None] if len(self.parts) == 1 else [part.mean - self.mean for part in self.parts]
-
-    def variance(self, rows: FloatArray) -> FloatArray:
-        """rowᵀ C row for each row."""
-        total = np.zeros(len(rows))
-        for part, off in zip(self.parts, self.apart, strict=True):
-            through = part.keep(rows)
-            found = np.maximum(part.variance * np.einsum("ij,ij->i", rows, through), 0.0)
-            if off is not None:
-                found += (rows @ off) ** 2
-            if part.doubt is not None:
-                found += np.einsum("ij,ij->i", through @ part.doubt, through)
-            total += part.weight * found
-        return total
-
-    def covariance(self) -> FloatArray:
-        """C, shape (d, d)."""
-        C = np.zeros(self.parts[0].A.shape)
-        for part, off in zip(self.parts, self.apart, strict=True):
-            C += part.weight * part.variance * part.keep(np.eye(len(C)))
-            if off is not None:
-                C += part.weight * np.outer(off, off)
-            if part.doubt is not None:
-                C += part.weight * part.keep(part.keep(part.doubt).T)
-        return (C + C.T) / 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -426,38 +307,6 @@ def _covariances(mixture: Mixture, who: IntArray) -> FloatArray:
     return 0.5 * (C + C.transpose(0, 2, 1))
 
 
-def row_beliefs(
-    data: Signed, terms: Terms, within: float, mean: FloatArray, doubt: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of the margin of each row of users around one centre N(mean, doubt); `terms` are for τ²."""
-    through, own = kept_rows(data, terms, within)
-    return centred_beliefs(data, through, own, within, mean, doubt)
-
-
-def kept_rows(data: Signed, terms: Terms, within: float) -> tuple[FloatArray, FloatArray]:
-    """(I − τ²A)x of each row, (n, d): how what all share reaches it; and τ² aᵀx, what its user's own answers add."""
-    through, own = np.empty(data.X.shape), np.empty(len(data.X))
-    if data.dim <= SHORT and data.X.dtype == np.float64:
-        _kernels.keep(data.X, data.starts, terms.A, terms.a, float(within), through, own)
-        return through, own
-    for user in range(len(data)):
-        mine = data.own(user)
-        np.matmul(data.X[mine], terms.A[user], out=through[mine], casting="same_kind")
-        np.matmul(data.X[mine], terms.a[user], out=own[mine], casting="same_kind")
-    through *= -within
-    through += data.X
-    return through, within * own
-
-
-def centred_beliefs(
-    data: Signed, through: FloatArray, own: FloatArray, within: float, mean: FloatArray, doubt: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of each row's margin, from `kept_rows`."""
-    variance = within * np.einsum("ij,ij->i", data.X, through, dtype=np.float64)
-    variance += np.einsum("ij,ij->i", through @ doubt, through)
-    return through @ mean + own, np.maximum(variance, 0.0)
-
-
 def solved(
     users: Quadratics,
     sites: Sites,
@@ -546,72 +395,3 @@ def finished(mixture: Mixture) -> Mixture:
 def alone_in(share: FloatArray) -> FloatArray:
     """(U,) the probability of standing alone that `share` leaves."""
     return np.maximum(1.0 - share.sum(axis=1), 0.0)
-
-
-# -- scales ------------------------------------------------------------------------------------------------------------
-
-
-class Scaling(NamedTuple):
-    """How τ² and ρ² should change: where evidence is highest, both ratios are 1.
-
-    A variance is the sum of squares over the number of parameters that the data determine (MacKay, 1992): squares and
-    parameters of users around their centres for τ², of centres around m_0 for ρ², of those alone for both.
-    """
-
-    within: float
-    between: float
-    determined: float  # parameters that speak about τ²
-    centred: float  # and about ρ²
-
-    @property
-    def change(self) -> float:
-        """The larger change of both, in logarithms."""
-        return max(abs(float(np.log(self.within))), abs(float(np.log(self.between))))
-
-    @classmethod
-    def of(cls, terms: Terms, share: FloatArray, centres: Centres, apart: Apart, prior: Prior) -> Scaling:
-        """From everybody's terms for τ² and the posterior of the centres."""
-        squares, known = _around(terms, share, centres)
-        off = centres.mean - prior.m0
-        centred, d = float((off**2).sum()) / prior.between, len(prior.m0)
-        centres_known = len(off) * d - float(np.einsum("kii->", centres.doubt, dtype=np.float64)) / prior.between
-        off = apart.terms.a - apart.terms.images(np.tile(prior.m0, (len(apart.who), 1)))
-        more = float(apart.weight @ np.einsum("ud,ud->u", off, off))
-        less = float(apart.weight @ np.einsum("uii->u", apart.terms.A, dtype=np.float64))
-        squares, known = squares + more, known + less
-        centred, centres_known = centred + prior.between * more, centres_known + prior.between * less
-        return cls(_ratio(squares, known), _ratio(centred, centres_known), prior.within * known, centres_known)
-
-
-def _ratio(squares: float, known: float) -> float:
-    return float(np.clip(squares / max(known, 1e-12), 1.0 / 6.0, 6.0)) if known > 0.0 else 1.0
-
-
-def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, float]:
-    """Squares of what draws users from their centres, Σ‖a − Am‖², and parameters behind it, Σ tr A − tr(A doubt A)."""
-    d, known = len(centres.mean.T), float(share.sum(axis=1) @ np.einsum("uii->u", terms.A, dtype=np.float64))
-    if d <= STACKED_UP_TO and share.size > LIMITS.dense:
-        squares, (who, where) = 0.0, np.nonzero(share)
-        for piece in pieces(len(who), d * d, IN_CACHE):
-            u, k = who[piece], where[piece]
-            A, weight = terms.A[u], share[u, k]
-            off = terms.a[u] - np.matmul(A, centres.mean[k][:, :, None])[:, :, 0]
-            squares += float(weight @ np.einsum("ud,ud->u", off, off))
-            known -= float(weight @ np.einsum("uij,uij->u", np.matmul(A, centres.doubt[k]), A))
-        return squares, known
-    if d <= STACKED_UP_TO:
-        doubt = (share @ centres.doubt.reshape(-1, d * d)).reshape(-1, d, d)
-        known -= float(np.einsum("uij,uij->", np.matmul(terms.A, doubt), terms.A))
-        images = np.matmul(terms.A, centres.mean.T)
-        return float(np.einsum("uk,udk->", share, (terms.a[:, :, None] - images) ** 2)), known
-    signs = np.random.default_rng(0).choice(np.array([-1.0, 1.0]), (d, PROBES)).astype(terms.A.dtype)
-    seen = [
-        np.column_stack([signs, doubt @ signs, mean]).astype(signs.dtype)
-        for doubt, mean in zip(centres.doubt, centres.mean, strict=True)
-    ]
-    squares = 0.0
-    for u, k in zip(*np.nonzero(share), strict=True):
-        image = terms.A[u] @ seen[k]
-        squares += share[u, k] * float(((terms.a[u] - image[:, -1]) ** 2).sum())
-        known -= share[u, k] * float((image[:, :PROBES] * image[:, PROBES:-1]).sum(dtype=np.float64)) / PROBES
-    return squares, known

@@ -13,7 +13,8 @@ from prefkin.data.arrays import FloatArray
 from prefkin.decide.plan import Crowd
 from prefkin.decide.population import MixtureBelief, Population
 from prefkin.models.prefkin.calibrate import Fitted
-from prefkin.models.prefkin.mixture import Mixture, Person, covariances, pieces
+from prefkin.models.prefkin.mixture import Mixture, covariances, pieces
+from prefkin.models.prefkin.person import Person
 from prefkin.models.prefkin.settings import TRUST
 
 __all__ = ["everybody_at_once", "group_chances", "people_in_general", "person_as_population"]

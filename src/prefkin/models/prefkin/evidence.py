@@ -1,0 +1,67 @@
+"""The evidence of sets of users: with each of them a quadratic, an integral over their common centre.
+
+log ∫ exp(level + aᵀm − mᵀAm/2) N(m; m_0, ρ² I) dm depends on the sums of the users' terms alone, so that partitions
+are compared without looking at anybody's answers again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import get_lapack_funcs
+
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.execution.executor import for_each
+from prefkin.inference import _kernels
+from prefkin.inference.quadratics import Terms
+
+__all__ = ["STACKED_CHOLESKY", "joint_evidence", "set_evidence"]
+
+STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
+
+
+def set_evidence(sums: Terms, m0: FloatArray, between: float) -> FloatArray:
+    """log ∫ exp(level + aᵀm − mᵀAm/2) N(m; m_0, ρ² I) dm for each set."""
+    if sums.level.ndim == 0:
+        return set_evidence(Terms(sums.A[None], sums.a[None], sums.level[None]), m0, between)[0]
+    every = np.arange(len(sums))
+    return sums.level + joint_evidence(sums, every, sums, every, np.zeros(len(sums)), m0, between)
+
+
+def joint_evidence(
+    base: Terms, at: IntArray, other: Terms, which: IntArray, times: FloatArray, m0: FloatArray, between: float
+) -> FloatArray:
+    """`set_evidence` of base[at] + times × other[which], pair by pair, as if all levels were 0; (pairs,)."""
+    d, found = len(m0), np.empty(len(at))
+    if d < STACKED_CHOLESKY:
+        _kernels.evidences(
+            *(base.A, base.a, at, other.A, other.a, which, times, np.array(m0), between),
+            *(np.empty((d + 1, d + 1)), np.empty((3, 4, d + 4)), found),
+        )
+        if np.isnan(found).any():
+            raise np.linalg.LinAlgError("information matrix is not positive definite")
+        return found
+
+    def one(i: int) -> None:
+        k, u, t = at[i], which[i], times[i]
+        A = base.A.dtype.type(t) * other.A[u]
+        A += base.A[k]
+        found[i] = _evidence(A, between * (base.a[k] + t * other.a[u]) + m0, m0, between)
+
+    for_each(one, range(len(at)), label="evidence of sets")
+    return found
+
+
+def _evidence(A: FloatArray, b: FloatArray, m0: FloatArray, between: float) -> float:
+    """The same of one large matrix, by LAPACK: of a corner beside b, P's last pivot is what bᵀP⁻¹b leaves."""
+    d, corner = len(b), 1.0 + float(b @ b)  # more than bᵀP⁻¹b, since P is at least I
+    whole = np.empty((d + 1, d + 1), dtype=A.dtype)
+    np.multiply(A, A.dtype.type(between), out=whole[:d, :d])
+    whole[np.arange(d), np.arange(d)] += 1.0
+    whole[d, :d] = whole[:d, d] = b
+    whole[d, d] = corner
+    (potrf,) = get_lapack_funcs(("potrf",), (whole,))
+    _, failed = potrf(whole.T, lower=True, clean=False, overwrite_a=True)
+    if failed:
+        raise np.linalg.LinAlgError(f"information matrix is not positive definite (pivot {failed})")
+    pivots = np.diagonal(whole).astype(np.float64)
+    return float(0.5 * (corner - pivots[-1] ** 2 - m0 @ m0) / between - np.log(pivots[:-1]).sum())
