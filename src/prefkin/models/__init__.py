@@ -1,7 +1,8 @@
 """Estimators in scikit-learn's sense, and what every fitted one offers.
 
 base         what every fitted model offers: probabilities, policies, sessions
-given        what callers of scikit-learn give to `fit`
+calls        how methods are called: on which threads, about whom
+given        what models are given, checked once
 reports      what a model tells: explanations, summaries
 coverage     in which directions a preference is known, in words
 likeness     who is like whom, and groups in a few words

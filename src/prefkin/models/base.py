@@ -6,35 +6,27 @@ probabilities, policies, questions and files, so they are written once, here.
 
 from __future__ import annotations
 
-import inspect
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from functools import cached_property, wraps
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_sample_weight,
     check_is_fitted,
-    validate_data,
 )
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
-from prefkin.data.checks import is_missing, plain_array
 from prefkin.data.columns import in_file
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
-from prefkin.data.rows import Grown, Rows, UserRows, grown
+from prefkin.data.rows import Rows
 from prefkin.data.storage import label_from_json
 from prefkin.decide.belief import Belief
 from prefkin.decide.plan import Crowd, planned
@@ -43,12 +35,12 @@ from prefkin.decide.rules.pairs import Question
 from prefkin.decide.rules.pool import Pool
 from prefkin.decide.session import ActiveSession
 from prefkin.decide.states import read_state
-from prefkin.errors import DependenceWarning, InvalidComparisons, InvalidParameter
+from prefkin.errors import InvalidParameter
 from prefkin.execution.blas import single_threaded
-from prefkin.execution.executor import threads
 from prefkin.inference.information import information_matrix
+from prefkin.models.calls import about_users, generator, on_its_threads, refuse_a_second_label, refuse_other_candidates
 from prefkin.models.coverage import CoverageMap, coverage_map
-from prefkin.models.given import refuse_texts, two_answers
+from prefkin.models.given import Given
 from prefkin.models.likeness import Closest, Group, Likeness, groups_of
 from prefkin.models.reports import Alike, Summary
 
@@ -59,65 +51,15 @@ SMALL = 64  # features up to which a product with one row is never divided among
 __all__ = ["PreferenceModel"]
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def on_its_threads(method: Method) -> Method:
-    """A method that works on as many threads as the model's `n_jobs` says, with sums in one order."""
-
-    @wraps(method)
-    def working(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with threads(self.n_jobs), single_threaded():
-            return method(self, *args, **kwargs)
-
-    return working  # type: ignore[return-value]
-
-
-def about_users(*names: str) -> Callable[[Method], Method]:
-    """A method about the users that these arguments name: where people are in shards, they alone are read for it."""
-
-    def decorated(method: Method) -> Method:
-        signature = inspect.signature(method)
-
-        @wraps(method)
-        def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._crowd is None:
-                return method(self, *args, **kwargs)
-            given = signature.bind(self, *args, **kwargs).arguments
-            labels = [given[name] for name in names if given.get(name) is not None]
-            return method(self._crowd.only(labels), *args, **kwargs)
-
-        return asked  # type: ignore[return-value]
-
-    return decorated
-
-
-def absent(model: Any, name: str) -> Exception:
-    """Why a model lacks an attribute: people in shards are not in memory, or there is no such thing."""
-    if model._crowd is not None and name in ("_users", "_fitted", "graph_"):
-        return InvalidParameter(
-            "this is about everybody together, and these people are in shards, not in memory; ask about them one by "
-            "one, or fit some of the files"
-        )
-    return AttributeError(f"{type(model).__name__!r} object has no attribute {name!r}")
-
-
-class PreferenceModel(ClassifierMixin, BaseEstimator):
+class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
     """Base of the estimators: a scikit-learn classifier of "the first one is preferred", with users as metadata."""
 
     users_: LabelArray  # (U,)
     own_theta_: FloatArray  # (U, d)
     radius_: FloatArray  # (U,)
     theta_: FloatArray  # (U, d)
-    classes_: LabelArray  # (2,) the two answers, sorted
-    positive_: Any  # the one of them that means: the first was preferred
-    n_features_in_: int
-    feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
     n_comparisons_: FloatArray  # (U,) N_u
-    _users: UserRows
     _crowd: Any = None  # people who are in shards, not in memory
-    _past: dict[str, Any]  # what was taken in since the fit, as plain values: so that nothing counts twice
-    _keeps_float32 = False  # features given as float32 stay so, in half the memory
 
     # -- what a method decides ---------------------------------------------------------------------------------------
 
@@ -263,15 +205,6 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             return self._margins(features, owner)
         with single_threaded():
             return self._margins(features, owner)
-
-    def _checked_features(self, Z: Any) -> FloatArray:
-        """Features to predict for; what needs no conversion and has no names to compare is looked at, and no more."""
-        plain = type(Z) is np.ndarray and Z.dtype == np.float64 and Z.ndim == 2 and len(Z) > 0
-        if plain and Z.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
-            features: FloatArray = Z
-            if np.isfinite(features).all():
-                return features
-        return np.asarray(validate_data(self, Z, reset=False, dtype=np.float64))
 
     def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
         """θ_uᵀz of each row, u its owner."""
@@ -530,143 +463,10 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
             "PrefKin or OffC2PL, which can"
         )
 
-    def _read_more(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, Grown]:
-        """The new rows alone that `update` was given, and all of them."""
-        new = self._read_new(Z, y, users, sample_weight)
-        return new, grown(self._users, new)
-
-    def _read_new(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> UserRows:
-        """Check what `update` was given against the fit."""
-        check_is_fitted(self)
-        if isinstance(Z, Comparisons):
-            if any(given is not None for given in (y, users, sample_weight)):
-                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
-            data = Z
-        else:
-            refuse_texts(Z)
-            _check_feature_names(self, Z, reset=False)
-            if y is None or users is None:
-                raise InvalidComparisons("new answers need y and users: say what was answered, and who answered")
-            answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
-            data = Comparisons.from_arrays(Z, answers, users, weights=sample_weight)
-        if data.dim != self.n_features_in_:
-            raise InvalidComparisons(
-                f"the new answers have {data.dim} features, the model has {self.n_features_in_}; describe both in the "
-                "same way"
-            )
-        if data.feature_names and self.feature_names_ and data.feature_names != self.feature_names_:
-            raise InvalidComparisons(
-                f"the new answers have features {', '.join(data.feature_names)}, the model has "
-                f"{', '.join(self.feature_names_)}; give the same, in the same order"
-            )
-        return self._counted(data.by_user(), data.weighted, "weights" if data is Z else "sample_weight")
-
-    def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any, positive: Any) -> tuple[UserRows, LabelArray]:
-        """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
-        self._past = {}
-        for of_the_last_fit in ("_digest", "_likeness"):
-            self.__dict__.pop(of_the_last_fit, None)
-        if isinstance(Z, Comparisons):
-            if any(given is not None for given in (y, users, sample_weight, positive)):
-                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
-            data, classes, self.positive_ = Z, np.array([0, 1]), 1
-            validate_data(self, data.Z, skip_check_array=True)
-            self.feature_names_ = data.feature_names
-        else:
-            kinds = [np.float64, np.float32] if self._keeps_float32 else np.float64
-            refuse_texts(Z)
-            features = validate_data(self, Z, dtype=kinds, ensure_all_finite=False)
-            answers, classes, self.positive_ = two_answers(y, type(self).__name__, positive)
-            weights = None
-            if sample_weight is not None:
-                if (counts := np.asarray(sample_weight)).size and not counts.any():
-                    raise InvalidComparisons(
-                        "all sample weights are zero, so nothing was compared; give some row a weight above 0"
-                    )
-                weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
-            owners = np.zeros(len(features), dtype=np.intp) if users is None else users
-            data = Comparisons.from_arrays(features, answers, owners, weights=weights)
-            given = getattr(self, "feature_names_in_", None)  # scikit-learn's, when Z was a frame
-            self.feature_names_ = None if given is None else tuple(str(name) for name in given)
-        rows = data.by_user(copy=not isinstance(Z, Comparisons))
-        rows = self._counted(rows, data.weighted, "weights" if isinstance(Z, Comparisons) else "sample_weight")
-        if rows.rows.Z.dtype == np.float32 and not self._keeps_float32:
-            rows = replace(rows, rows=rows.rows._replace(Z=rows.rows.Z.astype(np.float64)))
-        return rows, classes
-
-    @staticmethod
-    def _counted(rows: UserRows, weighted: bool, name: str) -> UserRows:
-        """Rows that were made from rankings count for what they tell, and a warning says so."""
-        counted = None if weighted else effective_weights(rows)
-        if counted is None:
-            return rows
-        warnings.warn(
-            f"rows look like all pairs of rankings or ratings, where nobody ever contradicts themselves: "
-            f"{len(counted)} rows count for {counted.sum():.0f}; use Comparisons.from_rankings, or pass "
-            f"{name} (1 for each, if they are answers)",
-            DependenceWarning,
-            stacklevel=4,
-        )
-        return replace(rows, rows=rows.rows._replace(weights=counted))
-
-    def _named_features(self) -> dict[str, Any]:
-        """Feature names for a model file; `checked` ones came from a frame and are compared with later frames.
-
-        And what was taken in since the fit.
-        """
-        checked = hasattr(self, "feature_names_in_")
-        return {"feature_names": self.feature_names_, "feature_names_checked": checked, "past": self._past}
-
-    def _restore_features(self, about: dict[str, Any]) -> None:
-        """Take names out of what a model file says; files written before there were names have none."""
-        self._past = dict(about.pop("past", {}))
-        names = about.pop("feature_names", None)
-        checked = about.pop("feature_names_checked", False)
-        self.feature_names_ = None if names is None else tuple(names)
-        if names is not None and checked:
-            self.feature_names_in_ = np.array(names, dtype=object)
-
     def position(self, user: Hashable) -> int:
         """Where `user` stands in `users_` and the arrays beside it."""
         check_is_fitted(self)
         return int(self._crowd.position(user)) if self._crowd is not None else self._users.index(user)
-
-    def _owners(self, users: Any, n: int) -> IntArray:
-        if users is None:
-            if len(self._users) > 1:
-                raise InvalidComparisons(
-                    f"the model knows {len(self._users)} users; say whose answers to predict with users=[...]"
-                )
-            return np.zeros(n, dtype=np.intp)
-        owner = self._users.indices(users)
-        if len(owner) != n:
-            raise InvalidComparisons(f"users has {len(owner)} labels for {n} rows; give one per row")
-        return owner
-
-    def _newcomer(self, Z: Any, y: Any) -> UserRows:
-        """The rows of somebody who was not fitted, checked against the model."""
-        _check_feature_names(self, Z, reset=False)
-        answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
-        new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
-        if new.dim != self.n_features_in_:
-            raise InvalidParameter(
-                f"the new user has {new.dim} features, the model has {self.n_features_in_}; describe both alike"
-            )
-        return new
-
-    def _known_answers(self, y: ArrayLike) -> FloatArray:
-        """Answers in the labels of the fit as 0 and 1; NaN where missing, other labels are refused."""
-        given = plain_array(y, "y").tolist()
-        missing = np.fromiter((is_missing(label) for label in given), dtype=bool, count=len(given))
-        known = self.classes_.tolist()
-        for row, label in enumerate(given):
-            if not missing[row] and label not in known:
-                raise InvalidComparisons(
-                    f"answer {label!r:.40} in row {row} (counted from 0) is neither {known[0]!r} nor {known[1]!r}, "
-                    "with which the model was fitted; use these"
-                )
-        first = np.fromiter((label == self.positive_ for label in given), dtype=np.float64, count=len(given))
-        return np.where(missing, np.nan, first)
 
     def _pooled_rows(self, user: Hashable) -> Rows:
         members = self.members(self.position(user))
@@ -676,25 +476,3 @@ class PreferenceModel(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-def refuse_other_candidates(candidates: Any) -> None:
-    if not isinstance(candidates, Candidates):
-        raise InvalidParameter(f"candidates must be prefkin.Candidates(features); got a {type(candidates).__name__}")
-
-
-def refuse_a_second_label(user: Hashable, label: Hashable) -> None:
-    if user is not None and label is not None:
-        raise InvalidParameter(f"label names a newcomer (user None); {user!r} is known by that name, got {label!r}")
-
-
-def generator(random_state: Any) -> np.random.Generator:
-    """scikit-learn's random_state (None, a seed, an old or new generator) as a numpy Generator."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**31))
-    try:
-        return np.random.default_rng(random_state)
-    except (TypeError, ValueError):
-        raise InvalidParameter(f"random_state must be None, a seed or a generator; got {random_state!r}") from None

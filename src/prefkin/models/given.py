@@ -1,20 +1,26 @@
-"""What callers of scikit-learn give to `fit`: answers under two labels, features that are numbers."""
+"""What models are given, by callers of scikit-learn too: answers under two labels, features that are numbers."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_feature_names, _check_sample_weight, check_is_fitted, validate_data
 
 from prefkin.data.answers import sides_of
-from prefkin.data.arrays import FloatArray, LabelArray
-from prefkin.data.checks import is_number
-from prefkin.errors import AnswerWarning, InvalidComparisons
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.checks import is_missing, is_number, plain_array
+from prefkin.data.comparisons import Comparisons
+from prefkin.data.dependence import effective_weights
+from prefkin.data.rows import Grown, UserRows, grown
+from prefkin.errors import AnswerWarning, DependenceWarning, InvalidComparisons, InvalidParameter
 
-__all__ = ["refuse_texts", "two_answers"]
+__all__ = ["Given", "refuse_texts", "two_answers"]
 
 
 def two_answers(y: Any, who: str, positive: Any = None) -> tuple[FloatArray, LabelArray, Any]:
@@ -79,3 +85,157 @@ def refuse_texts(Z: Any) -> None:
                     f"Z holds something other than numbers in row {row} (counted from 0): {value!r:.60}; "
                     "features must be numeric"
                 )
+
+
+class Given:
+    """A model's way in: what `fit`, `update` and predictions are given, checked once, and against the fit."""
+
+    classes_: LabelArray  # (2,) the two answers, sorted
+    positive_: Any  # the one of them that means: the first was preferred
+    n_features_in_: int
+    feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
+    _users: UserRows
+    _past: dict[str, Any]  # what was taken in since the fit, as plain values: so that nothing counts twice
+    _keeps_float32 = False  # features given as float32 stay so, in half the memory
+
+    def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any, positive: Any) -> tuple[UserRows, LabelArray]:
+        """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
+        self._past = {}
+        for of_the_last_fit in ("_digest", "_likeness"):
+            self.__dict__.pop(of_the_last_fit, None)
+        if isinstance(Z, Comparisons):
+            if any(given is not None for given in (y, users, sample_weight, positive)):
+                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+            data, classes, self.positive_ = Z, np.array([0, 1]), 1
+            validate_data(self, data.Z, skip_check_array=True)
+            self.feature_names_ = data.feature_names
+        else:
+            kinds = [np.float64, np.float32] if self._keeps_float32 else np.float64
+            refuse_texts(Z)
+            features = validate_data(self, Z, dtype=kinds, ensure_all_finite=False)
+            answers, classes, self.positive_ = two_answers(y, type(self).__name__, positive)
+            weights = None
+            if sample_weight is not None:
+                if (counts := np.asarray(sample_weight)).size and not counts.any():
+                    raise InvalidComparisons(
+                        "all sample weights are zero, so nothing was compared; give some row a weight above 0"
+                    )
+                weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
+            owners = np.zeros(len(features), dtype=np.intp) if users is None else users
+            data = Comparisons.from_arrays(features, answers, owners, weights=weights)
+            given = getattr(self, "feature_names_in_", None)  # scikit-learn's, when Z was a frame
+            self.feature_names_ = None if given is None else tuple(str(name) for name in given)
+        rows = data.by_user(copy=not isinstance(Z, Comparisons))
+        rows = self._counted(rows, data.weighted, "weights" if isinstance(Z, Comparisons) else "sample_weight")
+        if rows.rows.Z.dtype == np.float32 and not self._keeps_float32:
+            rows = replace(rows, rows=rows.rows._replace(Z=rows.rows.Z.astype(np.float64)))
+        return rows, classes
+
+    def _read_new(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> UserRows:
+        """Check what `update` was given against the fit."""
+        check_is_fitted(self)
+        if isinstance(Z, Comparisons):
+            if any(given is not None for given in (y, users, sample_weight)):
+                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+            data = Z
+        else:
+            refuse_texts(Z)
+            _check_feature_names(self, Z, reset=False)
+            if y is None or users is None:
+                raise InvalidComparisons("new answers need y and users: say what was answered, and who answered")
+            answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
+            data = Comparisons.from_arrays(Z, answers, users, weights=sample_weight)
+        if data.dim != self.n_features_in_:
+            raise InvalidComparisons(
+                f"the new answers have {data.dim} features, the model has {self.n_features_in_}; describe both in the "
+                "same way"
+            )
+        if data.feature_names and self.feature_names_ and data.feature_names != self.feature_names_:
+            raise InvalidComparisons(
+                f"the new answers have features {', '.join(data.feature_names)}, the model has "
+                f"{', '.join(self.feature_names_)}; give the same, in the same order"
+            )
+        return self._counted(data.by_user(), data.weighted, "weights" if data is Z else "sample_weight")
+
+    def _read_more(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, Grown]:
+        """The new rows alone that `update` was given, and all of them."""
+        new = self._read_new(Z, y, users, sample_weight)
+        return new, grown(self._users, new)
+
+    def _newcomer(self, Z: Any, y: Any) -> UserRows:
+        """The rows of somebody who was not fitted, checked against the model."""
+        _check_feature_names(self, Z, reset=False)
+        answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
+        new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
+        if new.dim != self.n_features_in_:
+            raise InvalidParameter(
+                f"the new user has {new.dim} features, the model has {self.n_features_in_}; describe both alike"
+            )
+        return new
+
+    def _known_answers(self, y: ArrayLike) -> FloatArray:
+        """Answers in the labels of the fit as 0 and 1; NaN where missing, other labels are refused."""
+        given = plain_array(y, "y").tolist()
+        missing = np.fromiter((is_missing(label) for label in given), dtype=bool, count=len(given))
+        known = self.classes_.tolist()
+        for row, label in enumerate(given):
+            if not missing[row] and label not in known:
+                raise InvalidComparisons(
+                    f"answer {label!r:.40} in row {row} (counted from 0) is neither {known[0]!r} nor {known[1]!r}, "
+                    "with which the model was fitted; use these"
+                )
+        first = np.fromiter((label == self.positive_ for label in given), dtype=np.float64, count=len(given))
+        return np.where(missing, np.nan, first)
+
+    @staticmethod
+    def _counted(rows: UserRows, weighted: bool, name: str) -> UserRows:
+        """Rows that were made from rankings count for what they tell, and a warning says so."""
+        counted = None if weighted else effective_weights(rows)
+        if counted is None:
+            return rows
+        warnings.warn(
+            f"rows look like all pairs of rankings or ratings, where nobody ever contradicts themselves: "
+            f"{len(counted)} rows count for {counted.sum():.0f}; use Comparisons.from_rankings, or pass "
+            f"{name} (1 for each, if they are answers)",
+            DependenceWarning,
+            stacklevel=4,
+        )
+        return replace(rows, rows=rows.rows._replace(weights=counted))
+
+    def _checked_features(self, Z: Any) -> FloatArray:
+        """Features to predict for; what needs no conversion and has no names to compare is looked at, and no more."""
+        plain = type(Z) is np.ndarray and Z.dtype == np.float64 and Z.ndim == 2 and len(Z) > 0
+        if plain and Z.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
+            features: FloatArray = Z
+            if np.isfinite(features).all():
+                return features
+        return np.asarray(validate_data(self, Z, reset=False, dtype=np.float64))
+
+    def _owners(self, users: Any, n: int) -> IntArray:
+        if users is None:
+            if len(self._users) > 1:
+                raise InvalidComparisons(
+                    f"the model knows {len(self._users)} users; say whose answers to predict with users=[...]"
+                )
+            return np.zeros(n, dtype=np.intp)
+        owner = self._users.indices(users)
+        if len(owner) != n:
+            raise InvalidComparisons(f"users has {len(owner)} labels for {n} rows; give one per row")
+        return owner
+
+    def _named_features(self) -> dict[str, Any]:
+        """Feature names for a model file; `checked` ones came from a frame and are compared with later frames.
+
+        And what was taken in since the fit.
+        """
+        checked = hasattr(self, "feature_names_in_")
+        return {"feature_names": self.feature_names_, "feature_names_checked": checked, "past": self._past}
+
+    def _restore_features(self, about: dict[str, Any]) -> None:
+        """Take names out of what a model file says; files written before there were names have none."""
+        self._past = dict(about.pop("past", {}))
+        names = about.pop("feature_names", None)
+        checked = about.pop("feature_names_checked", False)
+        self.feature_names_ = None if names is None else tuple(names)
+        if names is not None and checked:
+            self.feature_names_in_ = np.array(names, dtype=object)

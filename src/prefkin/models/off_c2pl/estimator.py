@@ -24,7 +24,8 @@ from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import ridge_by_held_out
 from prefkin.inference.information import confidence_width
 from prefkin.inference.many import estimate_users
-from prefkin.models.base import PreferenceModel, about_users, absent, on_its_threads
+from prefkin.models.base import PreferenceModel
+from prefkin.models.calls import about_users, absent, on_its_threads
 from prefkin.models.files import write_model_file
 from prefkin.models.off_c2pl.advice import what_an_edge_takes
 from prefkin.models.off_c2pl.graph import Graph

@@ -38,8 +38,8 @@ from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import expand
-from prefkin.models.base import (
-    PreferenceModel,
+from prefkin.models.base import PreferenceModel
+from prefkin.models.calls import (
     about_users,
     absent,
     generator,

@@ -15,7 +15,7 @@ from prefkin.data.arrays import IntArray
 from prefkin.data.folds import by_content, only
 from prefkin.data.rows import UserRows
 from prefkin.inference.quadratics import Signed
-from prefkin.models.base import generator
+from prefkin.models.calls import generator
 from prefkin.models.prefkin.calibrate import Fit, Verdict, fitted_in, judge, loss_of_groups, with_scales
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups

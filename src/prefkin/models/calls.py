@@ -1,0 +1,88 @@
+"""How methods of models are called: on the model's threads, about people who may be in shards, with checked arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from prefkin.data.candidates import Candidates
+from prefkin.errors import InvalidParameter
+from prefkin.execution.blas import single_threaded
+from prefkin.execution.executor import threads
+
+__all__ = [
+    "about_users",
+    "absent",
+    "generator",
+    "on_its_threads",
+    "refuse_a_second_label",
+    "refuse_other_candidates",
+]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def on_its_threads(method: Method) -> Method:
+    """A method that works on as many threads as the model's `n_jobs` says, with sums in one order."""
+
+    @wraps(method)
+    def working(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with threads(self.n_jobs), single_threaded():
+            return method(self, *args, **kwargs)
+
+    return working  # type: ignore[return-value]
+
+
+def about_users(*names: str) -> Callable[[Method], Method]:
+    """A method about the users that these arguments name: where people are in shards, they alone are read for it."""
+
+    def decorated(method: Method) -> Method:
+        signature = inspect.signature(method)
+
+        @wraps(method)
+        def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._crowd is None:
+                return method(self, *args, **kwargs)
+            given = signature.bind(self, *args, **kwargs).arguments
+            labels = [given[name] for name in names if given.get(name) is not None]
+            return method(self._crowd.only(labels), *args, **kwargs)
+
+        return asked  # type: ignore[return-value]
+
+    return decorated
+
+
+def absent(model: Any, name: str) -> Exception:
+    """Why a model lacks an attribute: people in shards are not in memory, or there is no such thing."""
+    if model._crowd is not None and name in ("_users", "_fitted", "graph_"):
+        return InvalidParameter(
+            "this is about everybody together, and these people are in shards, not in memory; ask about them one by "
+            "one, or fit some of the files"
+        )
+    return AttributeError(f"{type(model).__name__!r} object has no attribute {name!r}")
+
+
+def refuse_other_candidates(candidates: Any) -> None:
+    if not isinstance(candidates, Candidates):
+        raise InvalidParameter(f"candidates must be prefkin.Candidates(features); got a {type(candidates).__name__}")
+
+
+def refuse_a_second_label(user: Hashable, label: Hashable) -> None:
+    if user is not None and label is not None:
+        raise InvalidParameter(f"label names a newcomer (user None); {user!r} is known by that name, got {label!r}")
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """scikit-learn's random_state (None, a seed, an old or new generator) as a numpy Generator."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31))
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise InvalidParameter(f"random_state must be None, a seed or a generator; got {random_state!r}") from None
