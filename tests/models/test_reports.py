@@ -14,7 +14,7 @@ from prefkin.evaluate.plots import as_png, plot_coverage, plot_reliability, plot
 from prefkin.inference.quadratics import Signed
 from prefkin.models.baselines import mixture_em, per_user, pooled
 from prefkin.models.coverage import coverage_map
-from prefkin.models.prefkin.estimator import _length_error
+from prefkin.models.prefkin.explain import _length_error, rows_to_half
 from prefkin.models.prefkin.groups import place
 from prefkin.models.prefkin.odds import _without, difference_covariance, equality_odds, joining_odds
 from tests.conftest import answers_by_degrees, draw_answers
@@ -125,7 +125,7 @@ def test_explanations_say_how_sure_and_what_would_change_it(model, cloud):
 
 
 def test_as_many_comparisons_as_it_says_make_own_answers_half_of_the_estimate(cloud):
-    n = cloud._rows_to_half(0)
+    n = rows_to_half(cloud, 0)
     mixture = cloud._fitted.mixture
     more = 1.0 + n / 50.0
     h = np.linalg.eigvalsh(gaussian.dense(mixture.users, 0)[0])

@@ -1,4 +1,4 @@
-"""How methods of models are called: on the model's threads, about people who may be in shards, with checked arguments."""
+"""How methods of models are called: on the model's threads, about people who may be in shards, with what is checked."""
 
 from __future__ import annotations
 
@@ -67,11 +67,13 @@ def absent(model: Any, name: str) -> Exception:
 
 
 def refuse_other_candidates(candidates: Any) -> None:
+    """Arrays and lists say nothing about contexts."""
     if not isinstance(candidates, Candidates):
         raise InvalidParameter(f"candidates must be prefkin.Candidates(features); got a {type(candidates).__name__}")
 
 
 def refuse_a_second_label(user: Hashable, label: Hashable) -> None:
+    """Somebody who is known has a label already."""
     if user is not None and label is not None:
         raise InvalidParameter(f"label names a newcomer (user None); {user!r} is known by that name, got {label!r}")
 

@@ -19,6 +19,8 @@ habit      a habit of taking the first side
 lesson     what people teach about people: metric, groups or degrees, trust
 newcomer   what is known about somebody of whom nothing is known: people in general
 update     tomorrow's answers under the prior as it is, and whether it should be learnt again
+explain    why somebody counts for somebody else
+file       `PrefKin` on disk
 estimator  `PrefKin`
 arrays     what steps over shards leave on disk
 posterior  what is known about some people in the end, a row each

@@ -7,7 +7,7 @@ everybody alike, or nobody related. All else follows from the posterior: estimat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from numbers import Integral
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, gammaln
+from scipy.special import expit
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,7 +25,6 @@ from prefkin.data.candidates import Candidates
 from prefkin.data.folds import PREDICT_FOR, only
 from prefkin.data.rows import Grown, Rows, UserRows
 from prefkin.data.shards import ShardedComparisons
-from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.decide.belief import Belief
 from prefkin.decide.plan import Crowd as PlanCrowd
 from prefkin.decide.population import Population
@@ -36,8 +35,7 @@ from prefkin.execution.executor import for_each, threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
-from prefkin.inference.propagation import Sites, above_zero
-from prefkin.inference.quadratics import expand
+from prefkin.inference.propagation import above_zero
 from prefkin.models.base import PreferenceModel
 from prefkin.models.calls import (
     about_users,
@@ -47,19 +45,20 @@ from prefkin.models.calls import (
     refuse_a_second_label,
     refuse_other_candidates,
 )
-from prefkin.models.files import write_model_file
 from prefkin.models.likeness import Likeness
 from prefkin.models.prefkin.by_draws import matched_by_draws
 from prefkin.models.prefkin.calibrate import (
     Fitted,
     temperature_of_groups,
 )
+from prefkin.models.prefkin.explain import explained, own_share
+from prefkin.models.prefkin.file import restored, write
 from prefkin.models.prefkin.lesson import Teacher
 from prefkin.models.prefkin.metric import KINDS, Metric
-from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Prior, finished, pieces, solved
+from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, finished, pieces
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
-from prefkin.models.prefkin.odds import comparisons_to_turn, difference_covariance, equality_odds, joining_odds
+from prefkin.models.prefkin.odds import difference_covariance
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import settle
 from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
@@ -321,7 +320,7 @@ class PrefKin(PreferenceModel):
         others = self._togetherness(u) * self._users.counts
         others[u] = 0.0
         others = others[members]
-        share = (1.0 - self._own_share(u)) * others / above_zero(others.sum())
+        share = (1.0 - own_share(self, u)) * others / above_zero(others.sum())
         share[members == u] = 1.0 - float(share.sum())
         return self.users_[members], share
 
@@ -488,72 +487,7 @@ class PrefKin(PreferenceModel):
         `answers` and `prior` are the log odds of `user` belonging where `other` most likely does, everybody else where
         they are. Without groups, `answers` is about the two wanting exactly the same.
         """
-        u, v = self.position(user), self.position(other)
-        user, other = self.users_[[u, v]].tolist()
-        if u == v:
-            return Explanation(True, 0.0, 0.5, f"{user!r} always uses its own comparisons.", probability=1.0)
-        mixture, metric = self._fitted.mixture, self._fitted.metric
-        chance = float(self._togetherness(u)[v])
-        joined = bool(chance > 0.5)
-        apart = self.theta_[u] - self.theta_[v]
-        distance = float(np.linalg.norm(apart))
-        error = _length_error(apart, metric.covariance(difference_covariance(mixture, u, v)))
-        estimates = f"their estimates are {distance:.3g} ± {error:.2g} apart"
-        if self.structure_ == "groups":
-            odds = joining_odds(mixture, u, v)
-            answers, prior = odds.answers, odds.prior
-            turning = comparisons_to_turn(mixture, u, v, metric.signed(only(self._users, np.array([u]))))
-            verdict = "want the same" if joined else "want different things"
-            text = (
-                f"{user!r} and {other!r} are taken to {verdict}: probability {_chance(chance)} of one group (log odds "
-                f"{odds.total:+.1f}: answers {answers:+.1f}, prior {prior:+.1f}), and {estimates}."
-            )
-            as_who = "as the likeliest others would" if joined else f"as the group of {other!r} would"
-            if np.isfinite(turning):
-                more = f"About {_about(turning)} more comparisons of {user!r}"
-                text += f" {more} like those so far, but answered {as_who}, would turn that round."
-        else:
-            answers, prior = equality_odds(mixture, u, v), 0.0
-            share, turning = self._own_share(u), self._rows_to_half(u)
-            text = (
-                f"No groups were found ({self.structure_}): both lean on what all users have in common, and "
-                f"{estimates} (log odds {answers:+.1f} for wanting exactly the same). Own answers decide {share:.0%} "
-                f"of the estimate of {user!r}"
-            )
-            text += f"; about {_about(turning)} more would make it half." if 0 < turning < np.inf else "."
-        return Explanation(
-            joined,
-            distance,
-            chance - 0.5,
-            text,
-            probability=chance,
-            distance_error=error,
-            answers=answers,
-            prior=prior,
-            turning_comparisons=turning,
-        )
-
-    def _own_share(self, position: int, copies: float = 1.0) -> float:
-        """How much of the estimate the user's own answers decide, had there been so many `copies` of them."""
-        mixture = self._fitted.mixture
-        if mixture.others is None:
-            lonely = len(self.members(position)) == 1
-        else:
-            lonely = float(mixture.share[position].max(initial=0.0)) <= 0.5
-        variance = copies * (mixture.prior.alone if lonely else mixture.prior.within)
-        return variance * float(np.trace(mixture.users.some(np.array([position])).at(variance).A[0])) / self._users.dim
-
-    def _rows_to_half(self, position: int) -> float:
-        """More comparisons like those there are, until own answers decide half of the estimate; 0 if they do."""
-        if self._own_share(position) >= 0.5:
-            return 0.0
-        if self._own_share(position, 1e9) < 0.5:  # directions that such comparisons never touch
-            return np.inf
-        low, high = 1.0, 1e9
-        for _ in range(60):
-            middle = float(np.sqrt(low * high))
-            low, high = (low, middle) if self._own_share(position, middle) >= 0.5 else (middle, high)
-        return float((high - 1.0) * self._users.counts[position])
+        return explained(self, self.position(user), self.position(other))
 
     @on_its_threads
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
@@ -666,93 +600,14 @@ class PrefKin(PreferenceModel):
         if self._crowd is not None:
             self._crowd.save(path, getattr(self, "_past", {}))
             return
-        mixture, wide = self._fitted.mixture, self._fitted.wide
-        about = {
-            "metric": self.metric,
-            "level": self.level,
-            "n_jobs": self.n_jobs,
-            "predict_for": self.predict_for,
-            "random_state": self.random_state if isinstance(self.random_state, int | None) else None,
-            "classes": [label_to_json(label) for label in self.classes_],
-            "positive": label_to_json(self.positive_),
-            "structure": self.structure_,
-            "numbers": [mixture.prior.within, mixture.prior.between, mixture.prior.top, mixture.evidence],
-            "lonely": mixture.prior.lonely,
-            "heat": self._fitted.temperature,
-            "wide": None if wide is None else [*wide.prior[1:4], wide.evidence],
-            **self._named_features(),
-            "own_variance": self._own_variance,
-            "over_pooled": self._over_pooled,
-            "refit_gain": self.refit_gain_ if np.isfinite(self.refit_gain_) else None,
-            "evidence": {name: value if np.isfinite(value) else None for name, value in self.evidence_.items()},
-        }
-        arrays = {
-            "Z": self._users.rows.Z,
-            "y": self._users.rows.y,
-            "weights": self._users.rows.weights,
-            "starts": self._users.starts,
-            "root": self._fitted.metric.root,
-            "own_theta": self.own_theta_,
-            "habit": self.habit_,
-            "radius": self._radii,
-            "share": mixture.share,
-            "m0": mixture.prior.m0,
-            **_kept(mixture.sites, "site"),
-            **({} if wide is None else _kept(wide.sites, "wide")),
-        }
-        write_model_file(path, "PrefKin", about, self.users_, arrays)
+        write(self, path)
 
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:
         """What `save` wrote."""
-        model = cls(**{name: about[name] for name in ("metric", "level", "n_jobs", "random_state")})
-        model.predict_for = about.get("predict_for", "auto")
-        rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
-        users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
-        model.habit_ = arrays.get("habit", np.zeros(len(users)))
-        sites = _restored(arrays, "site")
-        within, between, top, evidence = about["numbers"]
-        # files of before 0.3 hold what features were divided by
-        metric = Metric(arrays["root"] if "root" in arrays else 1.0 / arrays["scale"])
-        quadratics = expand(metric.signed(users), sites)
-        prior = Prior(arrays["m0"], within, between, top, about.get("lonely", 0.0))
-        mixture = solved(quadratics, sites, arrays["share"], prior, evidence)
-        model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
-        model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
-        model.positive_ = label_from_json(about.get("positive", model.classes_[1].item()))  # not said in older files
-        wide = None
-        if about.get("wide"):  # one group with everybody, around 0
-            *spreads, evidence = about["wide"]
-            sites = _restored(arrays, "wide")
-            prior = Prior(np.zeros(metric.dim), *spreads)
-            everybody = np.ones((len(users), 1))
-            quadratics = expand(metric.signed(users), sites)
-            wide = solved(quadratics, sites, everybody, prior, evidence)
-        model._keep(Fitted(finished(mixture), metric, None if wide is None else finished(wide), about["heat"]))
-        model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
-        model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
-        kept = {name: about["evidence"][name] for name in ("by degrees", "groups")}
-        model.evidence_ = {name: -np.inf if value is None else float(value) for name, value in kept.items()}
-        gain = about.get("refit_gain")
-        model.refit_gain_ = -np.inf if gain is None else float(gain)
-        spread = prior.alone + float((mixture.prior.m0**2).mean())  # about that; not said in older files
-        model._own_variance = float(about.get("own_variance", spread))
-        if about.get("over_pooled") is not None:
-            gain, error = map(float, about["over_pooled"])
-            model._over_pooled = gain, error
-        model.n_features_in_ = users.dim
-        model._restore_features(about)
-        return model
-
-
-def _kept(sites: Sites, name: str) -> dict[str, FloatArray]:
-    """Sites for a model file."""
-    return {f"{name}_precision": sites.precision, f"{name}_pull": sites.pull, f"{name}_level": sites.level}
-
-
-def _restored(arrays: Mapping[str, FloatArray], name: str) -> Sites:
-    """Sites out of one."""
-    return Sites.kept(*(arrays[f"{name}_{part}"] for part in ("precision", "pull", "level")))
+        return restored(
+            cls(**{name: about[name] for name in ("metric", "level", "n_jobs", "random_state")}), about, labels, arrays
+        )
 
 
 def _ball(C: FloatArray, level: float) -> float:
@@ -767,24 +622,3 @@ def _refuse_nothing(rows: UserRows) -> None:
             "all comparisons show the same features on both sides, so that they teach nothing; "
             "check how the features were made"
         )
-
-
-def _about(count: float) -> str:
-    """A count to two digits, in plain digits."""
-    return f"{float(f'{np.ceil(count):.2g}'):,.0f}"
-
-
-def _chance(probability: float) -> str:
-    """A probability in two digits, never 0 or 1."""
-    return "under 0.001" if probability < 0.001 else "over 0.999" if probability > 0.999 else f"{probability:.2g}"
-
-
-def _length_error(mean: FloatArray, C: FloatArray) -> float:
-    """Standard deviation of ‖x‖ for x ~ N(mean, C): ‖x‖² as a Gamma law with the same mean and variance."""
-    square = float(mean @ mean) + float(np.trace(C))
-    variance = 2.0 * float((C * C).sum()) + 4.0 * float(mean @ C @ mean)
-    if not variance > 1e-8 * square**2:  # then ‖x‖ hardly varies, and differences of large numbers would decide
-        return float(np.sqrt(variance / above_zero(4.0 * square)))
-    shape = square**2 / variance
-    length = np.exp(gammaln(shape + 0.5) - gammaln(shape)) * np.sqrt(variance / square)
-    return float(np.sqrt(max(square - length**2, 0.0)))

@@ -23,6 +23,7 @@ from prefkin.inference.propagation import Sites, above_zero
 from prefkin.models.crowd_files import LATER, PEOPLE, read_crowd, write_crowd
 from prefkin.models.prefkin.arrays import as_groups, of_groups
 from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.models.prefkin.explain import own_share
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, alone_in, finished
 from prefkin.models.prefkin.newcomer import group_chances
@@ -207,7 +208,7 @@ class PeopleInShards:
         if not weights:
             return labels
         others = np.where(members == u, 0.0, (together * self.column("n_comparisons_"))[members])
-        counted = (1.0 - self.only([user])._own_share(0)) * others / above_zero(others.sum())
+        counted = (1.0 - own_share(self.only([user]), 0)) * others / above_zero(others.sum())
         counted[members == u] = 1.0 - float(counted.sum())
         return labels, counted
 

@@ -1,0 +1,114 @@
+"""A `PrefKin` in one file: its comparisons, sites and memberships, from which the rest is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from prefkin.data.arrays import FloatArray
+from prefkin.data.rows import Rows, UserRows
+from prefkin.data.storage import label_from_json, label_to_json
+from prefkin.inference.propagation import Sites
+from prefkin.inference.quadratics import expand
+from prefkin.models.files import write_model_file
+from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.models.prefkin.metric import Metric
+from prefkin.models.prefkin.mixture import Prior, finished, solved
+
+if TYPE_CHECKING:
+    from prefkin.models.prefkin.estimator import PrefKin
+
+__all__ = ["restored", "write"]
+
+
+def write(model: PrefKin, path: str | Path | BinaryIO) -> None:
+    """Everything that was learnt, to the last digit."""
+    mixture, wide = model._fitted.mixture, model._fitted.wide
+    about = {
+        "metric": model.metric,
+        "level": model.level,
+        "n_jobs": model.n_jobs,
+        "predict_for": model.predict_for,
+        "random_state": model.random_state if isinstance(model.random_state, int | None) else None,
+        "classes": [label_to_json(label) for label in model.classes_],
+        "positive": label_to_json(model.positive_),
+        "structure": model.structure_,
+        "numbers": [mixture.prior.within, mixture.prior.between, mixture.prior.top, mixture.evidence],
+        "lonely": mixture.prior.lonely,
+        "heat": model._fitted.temperature,
+        "wide": None if wide is None else [*wide.prior[1:4], wide.evidence],
+        **model._named_features(),
+        "own_variance": model._own_variance,
+        "over_pooled": model._over_pooled,
+        "refit_gain": model.refit_gain_ if np.isfinite(model.refit_gain_) else None,
+        "evidence": {name: value if np.isfinite(value) else None for name, value in model.evidence_.items()},
+    }
+    arrays = {
+        "Z": model._users.rows.Z,
+        "y": model._users.rows.y,
+        "weights": model._users.rows.weights,
+        "starts": model._users.starts,
+        "root": model._fitted.metric.root,
+        "own_theta": model.own_theta_,
+        "habit": model.habit_,
+        "radius": model._radii,
+        "share": mixture.share,
+        "m0": mixture.prior.m0,
+        **_kept(mixture.sites, "site"),
+        **({} if wide is None else _kept(wide.sites, "wide")),
+    }
+    write_model_file(path, "PrefKin", about, model.users_, arrays)
+
+
+def restored(model: PrefKin, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:
+    """The model, which has its parameters, with what `write` wrote; files of before 0.3 say less."""
+    model.predict_for = about.get("predict_for", "auto")
+    rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
+    users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
+    model.habit_ = arrays.get("habit", np.zeros(len(users)))
+    sites = _restored(arrays, "site")
+    within, between, top, evidence = about["numbers"]
+    # files of before 0.3 hold what features were divided by
+    metric = Metric(arrays["root"] if "root" in arrays else 1.0 / arrays["scale"])
+    quadratics = expand(metric.signed(users), sites)
+    prior = Prior(arrays["m0"], within, between, top, about.get("lonely", 0.0))
+    mixture = solved(quadratics, sites, arrays["share"], prior, evidence)
+    model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
+    model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
+    model.positive_ = label_from_json(about.get("positive", model.classes_[1].item()))  # not said in older files
+    wide = None
+    if about.get("wide"):  # one group with everybody, around 0
+        *spreads, evidence = about["wide"]
+        sites = _restored(arrays, "wide")
+        prior = Prior(np.zeros(metric.dim), *spreads)
+        everybody = np.ones((len(users), 1))
+        quadratics = expand(metric.signed(users), sites)
+        wide = solved(quadratics, sites, everybody, prior, evidence)
+    model._keep(Fitted(finished(mixture), metric, None if wide is None else finished(wide), about["heat"]))
+    model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
+    model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
+    kept = {name: about["evidence"][name] for name in ("by degrees", "groups")}
+    model.evidence_ = {name: -np.inf if value is None else float(value) for name, value in kept.items()}
+    gain = about.get("refit_gain")
+    model.refit_gain_ = -np.inf if gain is None else float(gain)
+    spread = prior.alone + float((mixture.prior.m0**2).mean())  # about that; not said in older files
+    model._own_variance = float(about.get("own_variance", spread))
+    if about.get("over_pooled") is not None:
+        gain, error = map(float, about["over_pooled"])
+        model._over_pooled = gain, error
+    model.n_features_in_ = users.dim
+    model._restore_features(about)
+    return model
+
+
+def _kept(sites: Sites, name: str) -> dict[str, FloatArray]:
+    """Sites for a model file."""
+    return {f"{name}_precision": sites.precision, f"{name}_pull": sites.pull, f"{name}_level": sites.level}
+
+
+def _restored(arrays: Mapping[str, FloatArray], name: str) -> Sites:
+    """Sites out of one."""
+    return Sites.kept(*(arrays[f"{name}_{part}"] for part in ("precision", "pull", "level")))
