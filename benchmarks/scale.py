@@ -8,8 +8,8 @@ changes less; memory is the most that all of them held together.
 Bringing rows of users together is printed apart, since it is done once for all fits. FOLDER.shards holds as much again.
 
     python benchmarks/scale.py FOLDER --users 20000 --rows 40 --dim 32 --memory 100MB --check    how far from memory
-    python benchmarks/scale.py FOLDER --users 10000 --times 1 2 4          seconds by the clock for so many Dask workers,
-                                                                           and whether they found the same bytes
+    python benchmarks/scale.py FOLDER --users 10000 --times 1 2 4         seconds by the clock for so many Dask workers,
+                                                                          and whether they found the same bytes
 """
 
 import argparse
