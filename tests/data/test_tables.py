@@ -9,7 +9,7 @@ import pytest
 import prefkin
 from prefkin.data.formats import FORMATS
 from prefkin.data.storage import label_from_json, label_to_json, write_atomically
-from prefkin.data.tables import read_candidates, read_comparisons
+from prefkin.data.tables import read_candidates, read_comparisons, read_pairs
 from prefkin.errors import FeaturesWarning, InvalidComparisons, InvalidTable, PrefkinError
 
 Z = np.array([[0.5, -1.0], [0.25, 2.0], [1.0, 0.0]])
@@ -412,6 +412,19 @@ def test_every_column_of_numbers_without_another_use_is_a_feature_and_that_is_sa
     with pytest.warns(FeaturesWarning, match="without another use: tone;"):
         data = read_comparisons(sides)
     assert (data.Z.tolist(), data.feature_names) == ([[-2.0]], ("tone",))
+
+
+@pytest.mark.parametrize(("one", "other"), [("left", "right"), ("a", "b"), ("option_a", "option_b")])
+def test_sides_have_other_names_too(one, other):
+    table = {"user": ["x"], "y": ["left"], f"{one}_tone": [1.0], f"{other}_tone": [3.0], f"{one}_id": ["p"]}
+    votes = pl.DataFrame(table)
+    with pytest.warns(FeaturesWarning, match="without another use: tone;"):
+        data = read_comparisons(votes)
+    assert (data.Z.tolist(), data.y.tolist(), data.feature_names) == ([[-2.0]], [1.0], ("tone",))
+    assert data.first.tolist() == [[1.0]]  # sides are known, so that a habit of taking the left one can be seen
+    assert read_comparisons(votes, features=["tone"]).Z.tolist() == [[-2.0]]
+    assert read_pairs(votes, features=["tone"]).Z.tolist() == [[-2.0]]
+    assert read_comparisons(votes, features=[f"{one}_tone"]).Z.tolist() == [[1.0]]  # whoever says what they mean
 
 
 def test_a_table_of_items_is_enough_as_candidates():

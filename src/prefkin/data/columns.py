@@ -31,6 +31,12 @@ COMPARISON_FIELDS = (
 )
 CANDIDATE_FIELDS = ("context", "action", "item", "phi", "weight", "features")  # the last one: (X, A, d) in an .npz file
 ITEM_FIELDS = ("item", "phi")
+SIDES = (
+    ("first", "second"),
+    ("left", "right"),
+    ("a", "b"),
+    ("option_a", "option_b"),
+)  # what may stand before a feature
 FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")
 
 
@@ -67,12 +73,22 @@ class Table:
         for ours, others in ALIASES.items():
             if ours in fields and not self.has(ours) and ours not in (columns or {}):
                 self.names[ours] = next((name for name in others if name in self.columns), ours)
+        if "first" in fields and not {"first", "second"} & set(columns or {}):
+            self.names |= zip(("first", "second"), self._sides(), strict=True)
         for ours in columns or {}:
             if not self.has_features(ours):
                 raise InvalidTable(
                     f"column {self.names[ours]!r} (for {ours}) is missing; the table has: {self.shown()}"
                 )
         self._refuse_doubtful(fields)
+
+    def _sides(self) -> tuple[str, str]:
+        """What stands before features of either side: first_tone and second_tone, left_tone and right_tone, ..."""
+        for one, other in SIDES:
+            named = [column.removeprefix(one) for column in self.columns if column.startswith(f"{one}_")]
+            if one not in self.columns and any(other + name in self.columns for name in named):
+                return one, other
+        return SIDES[0]
 
     def _refuse_doubtful(self, fields: Sequence[str]) -> None:
         """A column that looks like a misspelt one of ours, or features given in two ways."""

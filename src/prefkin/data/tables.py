@@ -71,7 +71,8 @@ def read_comparisons(
         Dataset of Hugging Face
     columns : our name → the table's name; for features also the part before the number (`{"z": "feature_"}`)
     features : names of the columns that hold a feature each, where they are not numbered; kept as `feature_names`.
-        Where both sides are given, the columns are first_tone and second_tone for a feature tone. Where a table with
+        Where both sides are given, the columns are first_tone and second_tone for a feature tone (or left_tone and
+        right_tone, a_tone and b_tone, option_a_tone and option_b_tone). Where a table with
         answers y has no other features either, every column of numbers without another use is one (`FeaturesWarning`)
     items : for tables that name items: a dict item → features, or a table with columns item and phi0, phi1, ...
     embed : for tables of texts: a function from a list of texts to an array (texts, features)
