@@ -13,8 +13,9 @@ from prefkin.errors import InvalidComparisons
 from prefkin.inference.anderson import Anderson
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin import lesson
-from prefkin.models.prefkin.calibrate import _missed, _Split, fitted_in, judge
+from prefkin.models.prefkin.calibrate import _missed, _Split, fitted_in, judge, loss_of_groups
 from prefkin.models.prefkin.metric import KINDS, Metric, Unit, free_numbers, learn_metric
+from prefkin.models.prefkin.mixture import solved
 from prefkin.models.prefkin.settings import CALIBRATION, METRIC
 
 
@@ -186,6 +187,19 @@ def test_doubt_counts_as_if_rows_between_folds_of_items_had_been_learnt_from():
     one, other = np.indices((8, 8)).reshape(2, -1) % 4  # all pairs of eight items, two in each of four folds
     dealt = [_Split((one != k) & (other != k), (one == k) & (other == k), np.ones(4)) for k in range(4)]
     assert _missed(dealt) == pytest.approx(0.75)
+
+
+def test_what_judges_groups_does_not_know_the_answers_it_asks_for(rng):
+    """Where centres of groups are around was learnt from all answers: those that are held out must not show in it."""
+    Z, y, users, _ = people(rng, 0.1 * np.eye(3), n_users=12)
+    rows = Comparisons.from_arrays(Z, y, users).by_user()
+    fit = fitted_in(rows, "isotropic")
+    prior = fit.degrees.prior._replace(between=0.2, m0=np.array([1.0, 0.0, -1.0]))
+    share = np.column_stack([np.arange(12) < 6, np.arange(12) >= 6]) * 0.9
+    groups = solved(fit.degrees.users, fit.degrees.sites, share, prior)
+    elsewhere = replace(groups, prior=prior._replace(m0=np.array([-30.0, 10.0, 0.0])))
+    here, there = (loss_of_groups(rows, fit.metric, each) for each in (groups, elsewhere))
+    assert there == pytest.approx(here, rel=1e-9)
 
 
 @pytest.mark.long

@@ -26,7 +26,8 @@ from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, p
 from prefkin.models.prefkin.beliefs import centred_beliefs, kept_rows, row_beliefs
 from prefkin.models.prefkin.degrees import bounded, fit_degrees
 from prefkin.models.prefkin.metric import Learnt, Metric, Unit, learn_metric, sizes
-from prefkin.models.prefkin.mixture import Mixture, Prior, covariances, pieces, solved
+from prefkin.models.prefkin.mixture import Apart, Mixture, Prior, covariances, pieces, solved
+from prefkin.models.prefkin.scales import common_mean
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, affordable
 
 __all__ = [
@@ -222,12 +223,19 @@ def loss_of_groups(rows: UserRows, metric: Metric, groups: Mixture, predict_for:
         train, test = split_rows(rows, split.known, split.unseen)
         data, sites = metric.signed(train), groups.sites.of(split.known)
         case = _Case(data, metric.signed(test), split.weights, sites, np.diff(train.starts) > 0)
-        mixture = solved(expand(data, sites), sites, groups.share, groups.prior)
+        mixture = _learnt_from(data, sites, groups)
         for _ in range(CALIBRATION.matching):  # as the options that groups are compared with
-            sites = mixture.refined(data)
-            mixture = solved(expand(data, sites), sites, groups.share, groups.prior)
+            mixture = _learnt_from(data, mixture.refined(data), groups)
         total = total + _loss(case, moderated(*mixture.margins(case.unseen)))
     return _total(total)
+
+
+def _learnt_from(data: Signed, sites: Sites, groups: Mixture) -> Mixture:
+    """These people in these groups, around a mean that knows no other answers."""
+    known = solved(expand(data, sites), sites, groups.share, groups.prior)
+    apart = Apart.of(known.users, known.share, known.prior)
+    prior = known.prior._replace(m0=common_mean(known.centres, apart, known.prior)[0])
+    return solved(known.users, sites, known.share, prior, terms=known.terms)
 
 
 def temperature_of_groups(groups: Mixture, data: Signed, known: IntArray) -> float:

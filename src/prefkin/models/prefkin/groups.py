@@ -26,13 +26,12 @@ from prefkin.models.prefkin.mixture import (
     Mixture,
     Prior,
     alone_in,
-    inverse,
     pieces,
     solved,
     summed,
 )
 from prefkin.models.prefkin.modes import believable
-from prefkin.models.prefkin.scales import Scaling
+from prefkin.models.prefkin.scales import Scaling, common_mean
 from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, affordable, searching
 
 __all__ = ["NOBODY", "asked_anew", "find_groups", "merged_sets", "place"]
@@ -356,7 +355,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
         terms = users.at(prior.within) if step else terms
         centres, apart = Centres.of(summed(terms, share), prior), Apart.of(users, share, prior)
         scaling = Scaling.of(terms, share, centres, apart, prior)
-        m0, covariance = _common_mean(centres, apart, prior)
+        m0, covariance = common_mean(centres, apart, prior)
         top = bounded(float(m0 @ m0 + np.trace(covariance)) / len(m0))
         prior = prior._replace(m0=m0, top=top)
         within, between = bounded(prior.within * scaling.within), bounded(prior.between * scaling.between)
@@ -376,15 +375,6 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
     return _Scales(prior, prior, users.at(within))
 
 
-def _common_mean(centres: Centres, apart: Apart, prior: Prior) -> tuple[FloatArray, FloatArray]:
-    """m_0 given who belongs where, and its covariance."""
-    d, kept = len(prior.m0), centres.doubt / prior.between  # (I + ρ²A)⁻¹
-    precision = np.eye(d) / prior.top + (len(kept) * np.eye(d) - kept.sum(axis=0, dtype=np.float64)) / prior.between
-    precision += np.einsum("u,uij->ij", apart.weight, apart.terms.A)
-    covariance = inverse(precision[None])[0]
-    return covariance @ (np.einsum("kij,kj->i", kept, centres.sums.a) + apart.weight @ apart.terms.a), covariance
-
-
 def _stretch(data: Signed, found: Mixture) -> float:
     """How many times as strong preferences should be, by evidence once sites are matched to that: 1 or √2.
 
@@ -394,7 +384,7 @@ def _stretch(data: Signed, found: Mixture) -> float:
     partition = _partition(found.share)
 
     def evidence(each: Mixture) -> float:
-        m0, covariance = _common_mean(each.centres, Apart.of(each.users, each.share, each.prior), each.prior)
+        m0, covariance = common_mean(each.centres, Apart.of(each.users, each.share, each.prior), each.prior)
         top = bounded(float(m0 @ m0 + np.trace(covariance)) / len(m0))
         assert each.terms is not None
         return _total_evidence(each.users, each.terms, partition, each.prior._replace(m0=m0, top=top))
@@ -457,7 +447,7 @@ def _believable_evidence(data: Signed, found: Mixture) -> float:
     share, users, terms = _as_share(partition), found.users, found.terms
     assert terms is not None
     centres, alone = Centres.of(summed(terms, share), found.prior), Apart.of(users, share, found.prior)
-    prior = found.prior._replace(m0=_common_mean(centres, alone, found.prior)[0])
+    prior = found.prior._replace(m0=common_mean(centres, alone, found.prior)[0])
     there = solved(users, found.sites, share, prior, terms=terms)
     settled = believable(there, data)
     if settled is not there:
@@ -469,7 +459,7 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
     """Evidence with m_0 integrated out, and the prior of the partition."""
     share = _as_share(partition)
     centres, apart = Centres.of(summed(terms, share), prior), Apart.of(users, share, prior)
-    m0, covariance = _common_mean(centres, apart, prior)
+    m0, covariance = common_mean(centres, apart, prior)
     value = float(set_evidence(centres.sums, m0, prior.between).sum())
     value += float(apart.weight @ (apart.terms.level + apart.terms.explained(m0[None])[:, 0]))
     value -= 0.5 * float(m0 @ m0) / prior.top + 0.5 * len(m0) * float(np.log(prior.top))

@@ -1,4 +1,7 @@
-"""How far people are from their group's centre, and centres from each other: τ² and ρ² where evidence is highest."""
+"""How far people are from their group's centre, and centres from each other: τ² and ρ² where evidence is highest.
+
+Around which mean m_0 the centres are, follows from both.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ import numpy as np
 
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.quadratics import STACKED_UP_TO, Terms
-from prefkin.models.prefkin.mixture import IN_CACHE, Apart, Centres, Prior, pieces
+from prefkin.models.prefkin.mixture import IN_CACHE, Apart, Centres, Prior, inverse, pieces
 from prefkin.models.prefkin.settings import LIMITS
 
-__all__ = ["Scaling"]
+__all__ = ["Scaling", "common_mean"]
 
 PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
 
@@ -80,3 +83,12 @@ def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, f
         squares += share[u, k] * float(((terms.a[u] - image[:, -1]) ** 2).sum())
         known -= share[u, k] * float((image[:, :PROBES] * image[:, PROBES:-1]).sum(dtype=np.float64)) / PROBES
     return squares, known
+
+
+def common_mean(centres: Centres, apart: Apart, prior: Prior) -> tuple[FloatArray, FloatArray]:
+    """m_0 given who belongs where, and its covariance."""
+    d, kept = len(prior.m0), centres.doubt / prior.between  # (I + ρ²A)⁻¹
+    precision = np.eye(d) / prior.top + (len(kept) * np.eye(d) - kept.sum(axis=0, dtype=np.float64)) / prior.between
+    precision += np.einsum("u,uij->ij", apart.weight, apart.terms.A)
+    covariance = inverse(precision[None])[0]
+    return covariance @ (np.einsum("kij,kj->i", kept, centres.sums.a) + apart.weight @ apart.terms.a), covariance
