@@ -13,6 +13,5 @@ propagation  expectation propagation: each answer's likelihood as a quadratic in
 components   one person's answers under each of several priors
 quadratics   each user's log-likelihood as a quadratic
 steps        a step of expectation propagation, no longer than it should be
-anderson     fixed points in fewer rounds
 modes        sites at the mode, for those whose sites do not settle
 """

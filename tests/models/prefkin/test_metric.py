@@ -10,7 +10,6 @@ import prefkin
 from prefkin import Comparisons, PrefKin
 from prefkin.data.folds import only
 from prefkin.errors import InvalidComparisons
-from prefkin.inference.anderson import Anderson
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin import lesson
 from prefkin.models.prefkin.calibrate import _missed, _Split, fitted_in, judge, loss_of_groups
@@ -92,17 +91,6 @@ def test_what_is_found_is_where_evidence_with_imaginary_people_is_highest(rng, k
     slope = approx_fprime(entries, evidence, 1e-6)
     at_a_tenth_more = approx_fprime(1.1 * entries, evidence, 1e-6)
     assert np.abs(slope).max() < 0.1 * np.abs(at_a_tenth_more).max()
-
-
-@pytest.mark.parametrize("kind", ["diagonal", "full", "whitened"])
-def test_a_covariance_is_found_where_plain_steps_end(rng, monkeypatch, kind):
-    Z, y, users, _ = people(rng, 4.0 * CORRELATED, n_users=60, n=10)
-    data = Comparisons.from_arrays(Z, y, users)
-    found, _ = learnt_covariance(data, kind, METRIC.rounds)
-    monkeypatch.setattr(Anderson, "next", lambda self, x, image, scale: image)
-    plain, _ = learnt_covariance(data, kind, 600)
-    back = np.linalg.inv(np.linalg.cholesky(plain))
-    assert np.linalg.eigvalsh(back @ found @ back.T) == pytest.approx(np.ones(3), abs=0.04)
 
 
 @pytest.mark.long

@@ -14,8 +14,7 @@ A covariance Σ is learnt from everybody by evidence. With each user a quadratic
     Σ_u (a − Am)(a − Am)ᵀ − Σ_u (A − ASA) = drawn − known,
 
 and Σ ← the matrix with Σ_new known Σ_new = Σ drawn Σ never lowers it (Zhou, Hu, Zhou and Lange, MM algorithms for
-variance components, 2019). Sites are matched in turns with that; both together are extrapolated from the last rounds,
-since people and the sites of their answers grow slowly, and together.
+variance components, 2019). Steps that agree with the one before are lengthened. Sites are matched in turns with that.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
-from prefkin.inference.anderson import Anderson
 from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Signed, expand
@@ -90,7 +88,7 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
     if start is not None:
         root, top = unit.shape(start.metric, start.prior.within), start.prior.top / start.prior.within
     sites = Sites.start(users.rows.weights, 2.0 * measured.sizes) if start is None else start.sites
-    covariance, ahead, weights = root @ root.T, Anderson(METRIC.memory), above_zero(users.rows.weights)
+    covariance, longer, last = root @ root.T, 1.0, np.zeros((d, d))
     for turn in range(rounds):
         data = replace(measured, X=measured.X @ root)
         terms = expand(data, sites).at(1.0)
@@ -99,17 +97,18 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
         mean = doubt @ a
         off = terms.a - terms.images(np.broadcast_to(mean, terms.a.shape))
         drawn, known = off.T @ off, A - np.matmul(terms.A @ doubt, terms.A).sum(axis=0)
-        better = _better(drawn, known, covariance, root, kind, free=len(users) >= METRIC.many)
-        if turn == rounds - 1 or (turn > 3 and ahead.size < METRIC.settled):
+        step, logs = _step(drawn, known, covariance, root, kind, free=len(users) >= METRIC.many)
+        if turn == rounds - 1 or (turn > 3 and np.abs(logs).max() < METRIC.settled):
             break
         beliefs = row_beliefs(data, terms, 1.0, mean, doubt)
         nobody_known = partial(Around.one, centre=np.zeros(d), variance=1.0 + top)
-        found = matched(sites, data, *beliefs, nobody_known)
-        higher = min(float(mean @ mean + np.trace(doubt)) / d, LIMITS.most_variance)
-        here, there = _packed(covariance, top, sites, weights), _packed(better, higher, found, weights)
-        counts = np.concatenate([beliefs[1] * sites.precision / np.sqrt(weights), np.sqrt(beliefs[1] * weights)])
-        further = _further(ahead, here, there, counts / np.sqrt(len(users)))
-        covariance, top, sites = _unpacked(further, found, weights, d)
+        sites = matched(sites, data, *beliefs, nobody_known, 1.0 if turn < 10 else 0.7)
+        top = min(float(mean @ mean + np.trace(doubt)) / d, LIMITS.most_variance)
+        change = root @ ((step * logs) @ step.T) @ np.linalg.inv(root)
+        longer = min(1.5 * longer, METRIC.longest) if (change * last).sum() > 0 else max(0.4 * longer, 1.0)
+        last = change
+        stretch = np.exp(np.clip(longer * logs, -METRIC.most, METRIC.most))
+        covariance = root @ ((step * stretch) @ step.T) @ root.T
         root = symmetric_root(covariance)
     within = float(np.trace(covariance)) / d
     metric = unit.metric(root / np.sqrt(within), diagonal=kind == "diagonal")
@@ -117,17 +116,16 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
     return Learnt(metric, Prior(np.zeros(d), within, top, top), sites)
 
 
-def _better(
+def _step(
     drawn: FloatArray, known: FloatArray, covariance: FloatArray, root: FloatArray, kind: str, free: bool
-) -> FloatArray:
-    """The covariance after one step, no variance more than tenfold."""
+) -> tuple[FloatArray, FloatArray]:
+    """Axes, and logarithms of how many times the variance along each, from here to the better covariance."""
     d = len(root)
     back = np.linalg.inv(root)
     if kind == "diagonal":
         people, typical = METRIC.imaginary, float(np.trace(covariance)) / d
         drawn = np.diag(drawn) + people * typical * np.diag(back) ** 2
-        times = np.sqrt(above_zero(drawn) / above_zero(np.diag(known) + people))
-        return covariance * np.clip(times, 0.1, 10.0)
+        return np.eye(d), 0.5 * np.log(above_zero(drawn) / above_zero(np.diag(known) + people))
     people = METRIC.free if kind == "full" and free else METRIC.imaginary + d + 1.0
     typical = d / float((back**2).sum())
     factor = np.linalg.cholesky(known + people * np.eye(d))
@@ -135,31 +133,7 @@ def _better(
     better = (axes * np.sqrt(above_zero(values))) @ axes.T
     better = np.linalg.solve(factor.T, np.linalg.solve(factor.T, better.T).T)
     values, axes = np.linalg.eigh(0.5 * (better + better.T))
-    wide = root @ axes
-    return (wide * np.clip(values, 0.1, 10.0)) @ wide.T
-
-
-def _packed(covariance: FloatArray, top: float, sites: Sites, weights: FloatArray) -> FloatArray:
-    """What a round changes, where any number is allowed: sites, too, which move slowly, and with the scales."""
-    values, axes = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    logs = (axes * np.log(np.maximum(values, METRIC.real * values.max()))) @ axes.T
-    return np.concatenate([logs.ravel(), [np.log(top)], np.log(above_zero(sites.precision)), sites.pull / weights])
-
-
-def _unpacked(packed: FloatArray, like: Sites, weights: FloatArray, d: int) -> tuple[FloatArray, float, Sites]:
-    logs, (top,), precision, pull = np.split(packed, np.cumsum([d * d, 1, len(weights)]))
-    values, axes = np.linalg.eigh(logs.reshape(d, d))
-    sites = like._replace(precision=np.where(like.precision > 0.0, np.exp(precision), 0.0), pull=pull * weights)
-    return (axes * np.exp(values)) @ axes.T, min(float(np.exp(top)), LIMITS.most_variance), sites
-
-
-def _further(ahead: Anderson, here: FloatArray, there: FloatArray, counts: FloatArray) -> FloatArray:
-    """The next state. Sites count by how much they may move a margin, all of somebody's together as one variance."""
-    split = len(here) - len(counts)
-    change = ahead.next(here, there, np.concatenate([np.ones(split), counts])) - here
-    further = here + change * min(1.0, METRIC.most / float(above_zero(np.abs(change[:split]).max())))
-    further[split:] = np.clip(further[split:], there[split:] - METRIC.most, there[split:] + METRIC.most)
-    return further
+    return axes, np.log(np.clip(values, 0.1, 10.0))
 
 
 def free_numbers(kind: str, d: int) -> int:

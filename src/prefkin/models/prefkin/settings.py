@@ -90,9 +90,9 @@ class Learning:
     free: float = 1.0  # and of a full covariance of many people,
     many: int = 200  # that is, of so many: of fewer, it would take two groups for a direction in which people differ
     real: float = 1e-9  # of the largest variance: below, it is rounding
-    memory: int = 5  # rounds from which the next is extrapolated
-    settled: float = 2e-3  # change of log variances and sites, in all, at which a covariance is taken as found
-    most: float = 2.0  # change of a log variance in one round, and of what is extrapolated about a site
+    settled: float = 2e-3  # change of log variances along any axis at which a covariance is taken as found
+    longest: float = 20.0  # steps at once, while they agree
+    most: float = 0.7  # change of a log variance in one step
 
 
 @dataclass(frozen=True)
