@@ -24,15 +24,12 @@ __all__ = [
     "connect_tile",
     "descend",
     "evidences",
-    "evidences_around",
     "gather",
     "integrate",
-    "keep",
     "least_eigenvalues",
     "match",
     "match_sites",
     "misses",
-    "sum_up",
 ]
 
 # sums may be reordered, so that they vectorise; not-a-number and infinity keep their meaning
@@ -440,35 +437,25 @@ def swept(M: Any, pivots: int, room: Any, whole: bool) -> Any:
     return log_volume
 
 
-@kernel
-def sum_up(X: Any, starts: Any, precision: Any, pull: Any, H: Any, c: Any) -> None:
-    """H += Σ precision x xᵀ and c += Σ pull x over each user's rows starts[u]:starts[u + 1]."""
-    d = X.shape[1]
-    for u in range(len(c)):
-        for i in range(starts[u], starts[u + 1]):
-            x = X[i]
-            for j in range(d):
-                row, times = H[u, j], precision[i] * x[j]
-                c[u, j] += pull[i] * x[j]
-                for k in range(d):
-                    row[k] += times * x[k]
+@part
+def forward(A: Any, row: Any, out: Any) -> Any:
+    """A⁻¹ row, A lower triangular, into `out`, which may be `row`; its squared length."""
+    square = 0.0
+    for a in range(len(row)):
+        total, lower = row[a], A[a]
+        for c in range(a):
+            total -= lower[c] * out[c]
+        out[a] = total / lower[a]
+        square += out[a] * out[a]
+    return square
 
 
-@kernel
-def keep(X: Any, starts: Any, A: Any, a: Any, within: float, through: Any, own: Any) -> None:
-    """(I − τ²A)x into `through` and τ² aᵀx into `own`, of each user's rows starts[u]:starts[u + 1]."""
-    d = X.shape[1]
-    for u in range(len(a)):
-        for i in range(starts[u], starts[u + 1]):
-            x, out, total = X[i], through[i], 0.0
-            for j in range(d):
-                out[j] = x[j]
-                total += a[u, j] * x[j]
-            own[i] = within * total
-            for j in range(d):
-                row, times = A[u, j], within * x[j]
-                for k in range(d):
-                    out[k] -= times * row[k]
+@part
+def next_row(A: Any, i: int) -> Any:
+    """Row i of the lower Cholesky factor of A, in place, after those before it; what it has on the diagonal."""
+    row = A[i]
+    row[i] = np.sqrt(row[i] - forward(A, row[:i], row[:i]))
+    return row[i]
 
 
 @kernel
@@ -497,20 +484,9 @@ def evidences(
             log_volume = swept(M, d, room, False)
             out[p] = value - 0.5 * (log_volume + M[d, d] / between)
             continue
-        for i in range(d + 1):
-            row, square = M[i], 0.0
-            for j in range(min(i, d)):
-                upper, total = M[j], row[j]
-                for c in range(j):
-                    total -= row[c] * upper[c]
-                row[j] = total / upper[j]
-                square += row[j] * row[j]
-            if i < d:
-                row[i] = np.sqrt(row[i] - square)
-                value -= np.log(row[i])
-            else:
-                value += 0.5 * square / between
-        out[p] = value
+        for i in range(d):
+            value -= np.log(next_row(M, i))
+        out[p] = value + 0.5 * forward(M, M[d, :d], M[d, :d]) / between
 
 
 @kernel
@@ -555,56 +531,6 @@ def integrate(
                 for j in range(d):
                     mine[j] = row[j] / variance
                 mine[i] += 1.0 / variance
-
-
-@kernel
-def evidences_around(H: Any, c: Any, mean: Any, variance: float, M: Any, room: Any, out: Any) -> None:
-    """log ∫ exp(cᵀθ − θᵀHθ/2) N(θ; mean, τ² I) dθ, user by user: (τ² cᵀGc − log|I + τ²H|) / 2 + cᵀGm − (Hm)ᵀGm / 2.
-
-    Not a number where I + τ²H is not positive definite. M: (d + 3, d + 3), room: (3, 4, d + 4)
-    """
-    d = len(mean)
-    for u in range(len(H)):
-        own = H[u]
-        for i in range(d):
-            row, mine, image = M[i], own[i], 0.0
-            for j in range(d):
-                image += mine[j] * mean[j]
-            for j in range(i + 1):
-                row[j] = variance * mine[j]
-            row[i] += 1.0
-            M[d, i], M[d + 1, i], M[d + 2, i] = c[u, i], mean[i], image
-        M[d:, d:] = 0.0
-        log_volume = swept(M, d, room, False)
-        out[u] = -0.5 * (variance * M[d, d] + log_volume) - M[d + 1, d] + 0.5 * M[d + 2, d + 1]
-
-
-@part
-def factor(columns: Any, precision: Any, A: Any) -> None:
-    """The lower Cholesky factor of I + LᵀSL, given the columns of L, (r, n)."""
-    r, n = columns.shape
-    for a in range(r):
-        for b in range(a + 1):
-            total = 1.0 if a == b else 0.0
-            one, other = columns[a], columns[b]
-            for i in range(n):
-                total += one[i] * precision[i] * other[i]
-            for c in range(b):
-                total -= A[a, c] * A[b, c]
-            A[a, b] = np.sqrt(total) if a == b else total / A[b, b]
-
-
-@part
-def forward(A: Any, row: Any, out: Any) -> Any:
-    """A⁻¹ row, A lower triangular, into `out`; its squared length."""
-    square = 0.0
-    for a in range(len(row)):
-        total = row[a]
-        for c in range(a):
-            total -= A[a, c] * out[c]
-        out[a] = total / A[a, a]
-        square += out[a] * out[a]
-    return square
 
 
 @part
@@ -705,18 +631,9 @@ def match(mean: Any, variance: Any, power: Any, mixture: Any, farthest: Any, nod
 
 @kernel
 def match_sites(
-    L: Any,
-    columns: Any,
-    offset: Any,
-    sites: Any,
-    margin: Any,
-    evidence: Any,
-    which: Any,
-    rules: Any,
-    mixture: Any,
-    A: Any,
-    room: Any,
-) -> None:
+    L: Any, columns: Any, offset: Any, sites: Any, margin: Any, evidence: Any, which: Any, rules: Any, mixture: Any,
+    A: Any, room: Any,
+) -> None:  # fmt: skip
     """Expectation propagation under each of the priors `which`, until no margin's mean moves by more than `rules[0]`.
 
     L (K, n, r), and its columns (K, r, n); offset, margin (K, n); sites (K, 3, n): precision, pull, level; rules: how
@@ -731,12 +648,17 @@ def match_sites(
         n, r = rows.shape
         step, change, turn = 1.0, np.inf, 0
         while True:
-            factor(columns[k], precision, A)
-            for a in range(r):
+            for a in range(r):  # A: the lower Cholesky factor of I + LᵀSL
                 column, total = columns[k, a], 0.0
                 for i in range(n):
                     total += column[i] * (pull[i] - precision[i] * off[i])
                 b[a] = total
+                for c in range(a + 1):
+                    other, total = columns[k, c], 1.0 if a == c else 0.0
+                    for i in range(n):
+                        total += column[i] * precision[i] * other[i]
+                    A[a, c] = total
+                next_row(A, a)
             square = forward(A, b, w)
             for a in range(r - 1, -1, -1):  # back substitution: u = A⁻ᵀ w
                 total = w[a]

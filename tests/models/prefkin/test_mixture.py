@@ -45,16 +45,20 @@ def users_of(data, sites, form=ByDirections):
 
 @pytest.mark.parametrize("d", [1, 2, 5, 32, 50])
 @pytest.mark.parametrize("variance", [0.0, 1e-7, 0.3, 1e4])
-def test_compiled_loops_do_what_products_of_matrices_do(monkeypatch, d, variance):
-    _, data, sites = some_users(3, d, (1, 7, 40))
+@pytest.mark.parametrize("sizes", [(1, 7, 40), (9, 9, 9)])
+def test_what_is_done_for_all_users_at_once_is_what_each_ones_matrices_say(d, variance, sizes):
+    _, data, sites = some_users(3, d, sizes)
     users = ByMatrices.of(data, sites)
     terms = users.at(variance)
-    through, own = kept_rows(data, terms, variance)
-    for module in ("inference.quadratics.matrices", "models.prefkin.beliefs"):
-        monkeypatch.setattr(f"prefkin.{module}.SHORT", 0)
-    products = ByMatrices.of(data, sites)
-    assert np.allclose(users.H, products.H, rtol=1e-12, atol=1e-12)
-    assert np.allclose(users.c, products.c, rtol=1e-12, atol=1e-12)
+    through, pulled = kept_rows(data, terms, variance)
+    for u in range(3):
+        own = data.own(u)
+        X = data.X[own]
+        assert np.allclose(users.H[u], X.T @ (sites.precision[own, None] * X), rtol=1e-12, atol=1e-12)
+        assert np.array_equal(users.H[u], users.H[u].T)
+        assert np.allclose(users.c[u], sites.pull[own] @ X, rtol=1e-12, atol=1e-12)
+        assert np.allclose(through[own], X - variance * X @ terms.A[u], rtol=1e-12, atol=1e-12)
+        assert np.allclose(pulled[own], variance * X @ terms.a[u], rtol=1e-12, atol=1e-12)
     for u in range(3):
         M = np.eye(d) + variance * users.H[u]
         assert np.allclose(terms.A[u], users.H[u] @ np.linalg.inv(M), rtol=1e-7, atol=1e-10)
@@ -65,8 +69,6 @@ def test_compiled_loops_do_what_products_of_matrices_do(monkeypatch, d, variance
         mean, G = np.linspace(-1.0, 1.0, d), np.linalg.inv(M)
         around = terms.a[u] @ mean - 0.5 * mean @ users.H[u] @ G @ mean + terms.level[u]
         assert users.evidences(mean, variance)[u] == pytest.approx(around, rel=1e-9, abs=1e-9)
-    for compiled, product in zip((through, own), kept_rows(data, terms, variance), strict=True):
-        assert np.allclose(compiled, product, rtol=1e-12, atol=1e-12)
 
 
 def test_information_that_is_not_positive_is_refused():

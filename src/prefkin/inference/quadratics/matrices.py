@@ -18,11 +18,12 @@ from prefkin.inference import _kernels
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics.forms import Quadratics, Terms
 from prefkin.inference.quadratics.signed import Signed, per_user_sum
+from prefkin.inference.sets import stretches
+from prefkin.inference.spectrum import grams
 
-__all__ = ["SHORT", "STACKED_UP_TO", "ByMatrices", "mirrored"]
+__all__ = ["STACKED_UP_TO", "ByMatrices", "mirrored"]
 
 STACKED_UP_TO = 64  # features: up to here, all users' matrices are inverted in one call
-SHORT = 32  # features: up to here, compiled loops over rows take less time than a product of matrices for each user
 FAINT, FAINT_SINGLE = 1e-4, 0.005  # mean of τ²H's eigenvalues below which I − G would lose A's digits
 LOUD = 3e4  # norm of τ²H above which single precision is not enough
 STRIP = 64  # rows mirrored at once
@@ -52,12 +53,12 @@ class ByMatrices(Quadratics):
             np.matmul(scaled.T, scaled, out=H[user])
             c[user] = pull[own] @ X
 
-        if d <= SHORT and kind == np.float64:
-            H[...], c[...] = 0.0, 0.0
-            _kernels.sum_up(data.X, data.starts, sites.precision, sites.pull, H, c)
-        elif d <= STACKED_UP_TO:
-            for user in range(n):
-                one(user)
+        if d <= STACKED_UP_TO:
+            for some in stretches(np.diff(data.starts), AT_ONCE // d):
+                few = data.between(some)
+                own = slice(data.starts[some.start], data.starts[some.stop])
+                H[some] = grams(few.X * root[own, None], few.starts[:-1], few.starts[1:])
+                c[some] = per_user_sum(few.X * pull[own, None], few.starts)
         else:
             for_each(one, range(n), label="users as quadratics")
         source = (data, sites, np.arange(n)) if kind == np.float32 else None
@@ -100,10 +101,11 @@ class ByMatrices(Quadratics):
     def evidences(self, mean: FloatArray, variance: float) -> FloatArray:
         """log ∫ exp(quadratic) N(θ; mean, τ² I) dθ of everybody, (U,)."""
         if self._small:
-            n, found = self.dim + 3, np.empty(len(self))
-            room = np.empty((n, n)), np.empty((3, 4, n + 1))
-            _kernels.evidences_around(self.H, self.c, np.array(mean, dtype=np.float64), float(variance), *room, found)
-            return self.const + _numbers(found)
+            found = np.empty(len(self))
+            for some in self._pieces():
+                terms = ByMatrices(self.H[some], self.c[some], self.const[some]).at(variance)
+                found[some] = terms.level + terms.explained(mean[None])[:, 0]
+            return found
 
         def one(user: int) -> float:
             factored = self._factored(user, variance)
@@ -139,10 +141,13 @@ class ByMatrices(Quadratics):
             target[mine], target[theirs] = one, other
         return ByMatrices(H, c, const)
 
+    def _pieces(self) -> Iterator[slice]:
+        step = max(1, AT_ONCE // self.dim**2)
+        return (slice(start, start + step) for start in range(0, len(self), step))
+
     def _stacked(self, variance: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
         """Some users at a time, their H and I + τ²H."""
-        step = max(1, AT_ONCE // self.dim**2)
-        for some in (slice(start, start + step) for start in range(0, len(self), step)):
+        for some in self._pieces():
             M = variance * self.H[some]
             np.einsum("...ii->...i", M)[...] += 1.0
             yield some, self.H[some], M
