@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.base import clone
 
 import prefkin
 from prefkin import Comparisons, OffC2PL, PrefKin
@@ -163,6 +164,18 @@ def test_the_papers_algorithm_comes_out_as_fitted_on_everything(grouped):
     np.testing.assert_allclose(updated.theta_, fitted.theta_, atol=1e-8)
     np.testing.assert_allclose(updated.radius_, fitted.radius_)
     assert updated.users_.tolist() == fitted.users_.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::prefkin.errors.AssumptionWarning")
+@pytest.mark.parametrize("model", [PrefKin(), OffC2PL(gamma=0.0)], ids=lambda model: type(model).__name__)
+def test_what_was_asked_for_before_an_update_is_computed_anew(grouped, model):
+    """Of the paper's algorithm, who is nearest to whom stayed as it was."""
+    old, new = halves(grouped.data)
+    model = clone(model).fit(old)
+    asked = len(model.nearest()[0]), len(model.radius_), model._digest
+    model.update(new)
+    assert len(model.nearest()[0]) == len(model.radius_) == len(model.users_) == asked[0] + 1 == asked[1] + 1
+    assert model._digest != asked[2]
 
 
 def test_what_cannot_be_taken_in_is_refused_in_one_line_and_changes_nothing(grouped):

@@ -10,12 +10,11 @@ which is strictly convex for λ > 0; c is 0 unless an estimate is drawn towards 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows
 
-__all__ = ["TOLERANCE", "gradient", "log_loss", "moderated", "unit_root"]
+__all__ = ["TOLERANCE", "log_loss", "moderated", "unit_root"]
 
 TOLERANCE = 1e-6
 """An estimate θ is found when a Newton step moves it by no more than this share of its length, both measured by
@@ -32,16 +31,6 @@ def log_loss(theta: FloatArray, rows: Rows) -> float:
     0.6931
     """
     return float(rows.weights @ np.logaddexp(0.0, (1.0 - 2.0 * rows.y) * (rows.Z @ theta)))
-
-
-def gradient(theta: FloatArray, rows: Rows, ridge: float, centre: FloatArray | float = 0.0) -> FloatArray:
-    """Of the loss at `theta`, in float64, shape (d,).
-
-    >>> gradient(np.array([0.0]), Rows(np.array([[1.0]]), np.array([1.0]), np.array([2.0])), ridge=1.0).tolist()
-    [-1.0]
-    """
-    Z = rows.Z.astype(np.float64, copy=False)
-    return Z.T @ (rows.weights * (expit(Z @ theta) - rows.y)) + ridge * (theta - centre)
 
 
 def unit_root(squares: FloatArray, ridge: FloatArray | float) -> FloatArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -101,8 +102,7 @@ class Given:
     def _read(self, Z: Any, y: Any, users: Any, sample_weight: Any, positive: Any) -> tuple[UserRows, LabelArray]:
         """Check what `fit` was given, once: a copy sorted by user, and the two labels of the answers."""
         self._past = {}
-        for of_the_last_fit in ("_digest", "_likeness"):
-            self.__dict__.pop(of_the_last_fit, None)
+        self._forget()
         if isinstance(Z, Comparisons):
             if any(given is not None for given in (y, users, sample_weight, positive)):
                 raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
@@ -130,6 +130,13 @@ class Given:
         if rows.rows.Z.dtype == np.float32 and not self._keeps_float32:
             rows = replace(rows, rows=rows.rows._replace(Z=rows.rows.Z.astype(np.float64)))
         return rows, classes
+
+    def _forget(self, *attributes: str) -> None:
+        """What was computed from the last fit when it was asked for, and these attributes of it."""
+        members = (each for kind in type(self).__mro__ for each in vars(kind).items())
+        computed = [name for name, value in members if isinstance(value, cached_property)]
+        for name in (*computed, *attributes):
+            self.__dict__.pop(name, None)
 
     def _read_new(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> UserRows:
         """Check what `update` was given against the fit."""

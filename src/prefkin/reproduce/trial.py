@@ -36,9 +36,8 @@ from prefkin.reproduce.worlds.tldr import read_tldr
 from prefkin.reproduce.worlds.ukp import read_ukp
 from prefkin.reproduce.worlds.world import World, relative_gap
 
-__all__ = ["MEASURED", "NOT_COMPARED", "Trial", "run_trial"]
+__all__ = ["NOT_COMPARED", "Trial", "run_trial"]
 
-MEASURED = ("gap", "gap_logged", "gap_pessimistic", "log_loss", "accuracy", "precision", "recall", "rand")
 NOT_COMPARED = ("seconds", "memory_gb", "trial_seconds")  # columns that differ from run to run and machine to machine
 
 WORLD = {

@@ -324,7 +324,9 @@ def test_an_updated_model_is_saved_and_nobody_else_is_touched(data, frame, tmp_p
     again = prefkin.load(tmp_path / "kin")
     np.testing.assert_array_equal(again.theta_, model.theta_)
     assert again.comparisons(10_000).Z.shape == (9, DIM)
+    radius = again.radius_
     again.update(Z[:1], y[:1], users=[4])
+    assert again.radius_[again.users_ == 4] != radius[again.users_ == 4]
     again.save(tmp_path / "kin")
     assert prefkin.load(tmp_path / "kin").n_comparisons_.sum() == len(frame) + len(y) + 1
 

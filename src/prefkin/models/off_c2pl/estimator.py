@@ -176,11 +176,11 @@ class OffC2PL(PreferenceModel):
             chosen = np.full(len(rows), self.gamma_[0]) if self.gamma == "auto" else self._thresholds(rows, points)
             graph = replace(points, gamma=chosen)
             pooled = pool_neighbourhoods(rows, graph, ridge=self.ridge_)
-        self.__dict__.pop("_digest", None)
         self._take(rows, graph, pooled)
         return self
 
     def _take(self, rows: UserRows, graph: Graph, pooled: FloatArray) -> None:
+        self._forget()
         self._users, self.users_, self.graph_ = rows, rows.labels, graph
         self.n_comparisons_ = rows.counts
         self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
@@ -190,9 +190,7 @@ class OffC2PL(PreferenceModel):
 
         if any(each is not None for each in given):
             raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
-        for of_the_last_fit in ("_users", "graph_", "users_", "theta_", "own_theta_", "radius_", "gamma_", "_digest"):
-            self.__dict__.pop(of_the_last_fit, None)
-        self.__dict__.pop("n_comparisons_", None)
+        self._forget("_users", "graph_", "users_", "theta_", "own_theta_", "radius_", "gamma_", "n_comparisons_")
         self._crowd = None
         self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
         self.classes_, self.positive_ = np.array([0, 1]), 1

@@ -89,7 +89,7 @@ class Posterior:
         return first, second
 
 
-def believe(rows: Rows, variance: float, start: Posterior | None = None) -> Posterior:
+def believe(rows: Rows, variance: float) -> Posterior:
     """The posterior of one user under N(0, τ² I), by damped parallel expectation propagation.
 
     >>> one = believe(Rows(np.array([[1.0, 0.0]]), np.ones(1), np.ones(1)), 1.0)
@@ -97,7 +97,7 @@ def believe(rows: Rows, variance: float, start: Posterior | None = None) -> Post
     ([0.413, 0.0], True)
     """
     X, basis = _within_span((2.0 * rows.y - 1.0)[:, None] * rows.Z)
-    return _propagate(X, basis, rows.weights, variance, None if start is None else start.sites)
+    return _propagate(X, basis, rows.weights, variance, None)
 
 
 def _within_span(X: FloatArray) -> tuple[FloatArray, FloatArray | None]:

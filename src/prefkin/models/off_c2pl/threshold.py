@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray
-from prefkin.data.folds import FOLDS, held_out_folds, probe_users, split_rows
+from prefkin.data.folds import held_out_folds, probe_users, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.inference.held_out import best_option
 from prefkin.models.off_c2pl.graph import Graph
@@ -67,7 +67,6 @@ def by_held_out(
     locate: Callable[[UserRows], Graph],
     *,
     ridge: float,
-    folds: int = FOLDS,
 ) -> float:
     """One threshold for everybody: the one whose pooled estimates predict held-out answers best.
 
@@ -81,7 +80,7 @@ def by_held_out(
     some = probe_users(users)
     margins: list[list[FloatArray]] = [[] for _ in JOINED_FRACTIONS]
     weights: list[FloatArray] = []
-    for fold in held_out_folds(users, folds):
+    for fold in held_out_folds(users):
         train, test = split_rows(users, *fold)
         part = locate(train)
         graphs = [replace(part, gamma=np.full(len(part), gamma)) for gamma in joining_thresholds(part, some)]

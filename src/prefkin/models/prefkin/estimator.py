@@ -147,8 +147,7 @@ class PrefKin(PreferenceModel):
 
         if any(each is not None for each in given):
             raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
-        for of_the_last_fit in ("_users", "_fitted", "users_", "theta_", "membership_", "n_comparisons_", "_digest"):
-            self.__dict__.pop(of_the_last_fit, None)
+        self._forget("_users", "_fitted", "users_", "theta_", "membership_", "n_comparisons_")
         self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
         self.classes_, self.positive_ = np.array([0, 1]), 1
         with threads(self.n_jobs):
@@ -191,9 +190,8 @@ class PrefKin(PreferenceModel):
     def _update_shards(self, new: UserRows) -> None:
         from prefkin.models.prefkin.later import with_new_answers
 
-        for computed_when_asked_for in ("users_", "theta_", "membership_", "n_comparisons_", "_digest"):
-            self.__dict__.pop(computed_when_asked_for, None)
         self._crowd, self.refit_gain_ = with_new_answers(self._crowd, new)
+        self._forget()
 
     def _update_in_memory(self, new: UserRows, more: Grown) -> None:
         habits = np.full(len(more.rows), float(np.mean(self.habit_)))
@@ -203,13 +201,11 @@ class PrefKin(PreferenceModel):
         gain = gain_of_refit(self._fitted, new)
         fitted = taken_in(self._fitted, more)
         own = self._own_of(rows, fitted.metric, more) if "own_theta_" in self.__dict__ else None
-        for computed_when_asked_for in ("radius_", "_radii", "own_theta_", "_likeness"):
-            self.__dict__.pop(computed_when_asked_for, None)
-        if own is not None:
-            self.__dict__["own_theta_"] = own
         self._users, self.users_, self.n_comparisons_, self.habit_ = rows, rows.labels, rows.counts, habits
         self.refit_gain_ = gain
         self._keep(fitted)
+        if own is not None:
+            self.__dict__["own_theta_"] = own
 
     def _own_of(self, rows: UserRows, metric: Metric, more: Grown) -> FloatArray:
         """`own_theta_`, computed for those alone who said something new."""
@@ -235,8 +231,6 @@ class PrefKin(PreferenceModel):
         wide = None if wide is None else matched_by_draws(at_their_modes(wide, data), data)
         if lesson.tempered:
             temperature = temperature_of_groups(chosen, data, known)
-        for computed_when_asked_for in ("radius_", "_radii", "own_theta_", "_likeness"):
-            self.__dict__.pop(computed_when_asked_for, None)
         self.structure_, self.evidence_ = lesson.structure, lesson.evidence
         self._users, self.users_ = rows, rows.labels
         self.n_comparisons_ = rows.counts
@@ -250,9 +244,8 @@ class PrefKin(PreferenceModel):
         return Teacher(self.metric, self.predict_for, self.random_state)
 
     def _keep(self, fitted: Fitted) -> None:
+        self._forget()
         self._fitted = fitted
-        for of_the_last_fit in ("_population", "_digest", "_likeness"):
-            self.__dict__.pop(of_the_last_fit, None)
         self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
         self.membership_ = fitted.mixture.weights
 
