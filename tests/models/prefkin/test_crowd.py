@@ -10,6 +10,7 @@ import prefkin
 from prefkin import Comparisons, PrefKin
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, Terms, expand
+from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.crowd import (
     Seating,
     _concentration,
@@ -19,7 +20,6 @@ from prefkin.models.prefkin.crowd import (
     merge_crowd,
     summed_sets,
 )
-from prefkin.models.prefkin.evidence import set_evidence
 from prefkin.models.prefkin.groups import _merge
 from prefkin.models.prefkin.mixture import Prior
 from prefkin.models.prefkin.settings import LIMITS

@@ -10,8 +10,8 @@ from scipy.special import expit
 from prefkin import PrefKin
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, expand
+from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.inference.steps import apart
-from prefkin.models.prefkin.evidence import set_evidence
 from prefkin.models.prefkin.mixture import Prior, solved
 from prefkin.models.prefkin.modes import believable
 

@@ -2,8 +2,9 @@
 
 1. signed      users' rows, as if the first action had always been preferred
 2. forms       what quadratics have to tell: terms in a prior's mean
-3. matrices    kept as a matrix a user
-4. directions  kept along the directions that a user's few rows span
+3. evidence    of somebody under a prior, or of a set around its centre
+4. matrices    kept as a matrix a user
+5. directions  kept along the directions that a user's few rows span
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
 from prefkin.inference.propagation import Sites
+from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.inference.quadratics.forms import Quadratics, Terms
 from prefkin.inference.quadratics.signed import Signed, per_user_sum
 from prefkin.inference.sets import stretches
@@ -101,11 +102,7 @@ class ByMatrices(Quadratics):
     def evidences(self, mean: FloatArray, variance: float) -> FloatArray:
         """log ∫ exp(quadratic) N(θ; mean, τ² I) dθ of everybody, (U,)."""
         if self._small:
-            found = np.empty(len(self))
-            for some in self._pieces():
-                terms = ByMatrices(self.H[some], self.c[some], self.const[some]).at(variance)
-                found[some] = terms.level + terms.explained(mean[None])[:, 0]
-            return found
+            return set_evidence(Terms(self.H, self.c, self.const), mean, variance)
 
         def one(user: int) -> float:
             factored = self._factored(user, variance)
@@ -141,13 +138,10 @@ class ByMatrices(Quadratics):
             target[mine], target[theirs] = one, other
         return ByMatrices(H, c, const)
 
-    def _pieces(self) -> Iterator[slice]:
-        step = max(1, AT_ONCE // self.dim**2)
-        return (slice(start, start + step) for start in range(0, len(self), step))
-
     def _stacked(self, variance: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
         """Some users at a time, their H and I + τ²H."""
-        for some in self._pieces():
+        step = max(1, AT_ONCE // self.dim**2)
+        for some in (slice(start, start + step) for start in range(0, len(self), step)):
             M = variance * self.H[some]
             np.einsum("...ii->...i", M)[...] += 1.0
             yield some, self.H[some], M

@@ -1,7 +1,6 @@
 """PrefKin: evidence decides who is pooled, and how much.
 
 settings   every constant with its reason, and how much effort users are worth
-evidence   of a set of users: an integral over their centre
 person     the posterior of one user, a law for each group
 mixture    a mixture prior over users, and everybody's posterior
 beliefs    about rows of users around one centre

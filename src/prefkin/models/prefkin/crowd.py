@@ -16,7 +16,7 @@ from scipy.special import digamma, gammaln
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.inference.quadratics import Terms
-from prefkin.models.prefkin.evidence import joint_evidence, set_evidence
+from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
 from prefkin.models.prefkin.mixture import Prior
 
 __all__ = ["Seating", "crowd_prior", "merge_crowd", "summed_sets"]

@@ -16,7 +16,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Quadratics, Signed, expand, per_user_sum
-from prefkin.models.prefkin.evidence import set_evidence
+from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.scales import Scaling

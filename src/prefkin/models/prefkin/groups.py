@@ -16,9 +16,9 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
+from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
 from prefkin.models.prefkin.crowd import Seating, crowd_prior, merge_crowd, summed_sets
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
-from prefkin.models.prefkin.evidence import joint_evidence, set_evidence
 from prefkin.models.prefkin.mixture import (
     Apart,
     Centres,

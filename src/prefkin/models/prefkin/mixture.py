@@ -3,8 +3,8 @@
     θ_u = N(m_k, τ² I) for u in group k,   m_k = N(m_0, ρ² I),   alone: N(m_0, (τ² + ρ²) I),   m_0 = N(0, σ² I).
 
 τ² small: groups of equals; one group with τ² large: people who differ by degrees around a common mean; τ² → 0 in one
-group: everybody alike. `evidence` is that of a set of users, `person` the posterior of one; `groups` searches for the
-partition, `degrees` fits one group, `scales` finds τ² and ρ².
+group: everybody alike. `person` is the posterior of one user; `groups` searches for the partition, `degrees` fits one
+group, `scales` finds τ² and ρ².
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from prefkin.execution.executor import for_each
 from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
+from prefkin.inference.quadratics.evidence import STACKED_CHOLESKY
 from prefkin.inference.steps import farthest, improved
-from prefkin.models.prefkin.evidence import STACKED_CHOLESKY
 from prefkin.models.prefkin.person import Part, Person
 from prefkin.models.prefkin.settings import LIMITS
 

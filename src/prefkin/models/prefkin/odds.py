@@ -16,7 +16,7 @@ from scipy.special import expit, logit, logsumexp
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.propagation import above_zero
 from prefkin.inference.quadratics import Signed, Terms
-from prefkin.models.prefkin.evidence import set_evidence
+from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.groups import place
 from prefkin.models.prefkin.mixture import Centres, Mixture
 from prefkin.models.prefkin.settings import LIMITS

@@ -1,4 +1,4 @@
-"""The evidence of sets of users: with each of them a quadratic, an integral over their common centre.
+"""Evidence, of somebody's quadratic or of a set's terms: an integral over a preference or over a common centre.
 
 log ∫ exp(level + aᵀm − mᵀAm/2) N(m; m_0, ρ² I) dm depends on the sums of the users' terms alone, so that partitions
 are compared without looking at anybody's answers again.
@@ -12,7 +12,7 @@ from scipy.linalg import get_lapack_funcs
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
-from prefkin.inference.quadratics import Terms
+from prefkin.inference.quadratics.forms import Terms
 
 __all__ = ["STACKED_CHOLESKY", "joint_evidence", "set_evidence"]
 
