@@ -51,7 +51,9 @@ def believable(found: Mixture, data: Signed) -> Mixture:
 def _at_joint_mode(found: Mixture, data: Signed, exact: BoolArray) -> Mixture:
     """With tangents at the joint mode for the rows `exact`, and the sites of others as they are: Newton's method.
 
-    The log posterior is concave: the best step along each direction leads there.
+    The log posterior is concave: the best step along each direction leads there. `inference.modes.at_modes` is for one
+    person around a centre that stays, which is an estimate as any other (`fit_preference`); here centres move with
+    those in them, some of whom have sites, so that only a step for everybody together will do.
     """
     offset = np.zeros(len(data.X)) if data.offset is None else data.offset
     n, at, weights = len(data.X), _coordinates(found, data), _precisions(found, data)
