@@ -15,8 +15,8 @@ from prefkin.inference.quadratics import Signed
 from prefkin.models.baselines import mixture_em, per_user, pooled
 from prefkin.models.coverage import coverage_map
 from prefkin.models.prefkin.explain import _length_error, rows_to_half
-from prefkin.models.prefkin.groups import place
 from prefkin.models.prefkin.odds import _without, difference_covariance, equality_odds, joining_odds
+from prefkin.models.prefkin.places import place
 from tests.conftest import answers_by_degrees, draw_answers
 from tests.models.test_files import rewritten
 from tests.oracles import gaussian

@@ -12,12 +12,14 @@ from prefkin.inference.components import propagate
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, evidence, expand
 from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
-from prefkin.models.prefkin import groups
+from prefkin.models.prefkin import places
 from prefkin.models.prefkin.beliefs import kept_rows
 from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.groups import _assign, _least, _merge, _most, _stretch, find_groups, place
+from prefkin.models.prefkin.groups import _stretch, find_groups
+from prefkin.models.prefkin.merging import merge
 from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Prior, covariances, solved
 from prefkin.models.prefkin.person import Person
+from prefkin.models.prefkin.places import _least, _most, assign, place
 from prefkin.models.prefkin.scales import Scaling
 from prefkin.models.prefkin.settling import settle
 from tests.oracles import gaussian
@@ -341,7 +343,7 @@ def test_soft_seats_are_leave_one_out_odds():
     _, data, sites = some_users(3, 3, (6, 6, 6, 6))
     (users, parts), m0 = users_of(data, sites), np.zeros(3)
     share = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    soft = _assign(Crowd(users, 0.1), share, Prior(m0, 0.1, 0.5, 1.0), 1)
+    soft = assign(Crowd(users, 0.1), share, Prior(m0, 0.1, 0.5, 1.0), 1)
     for u in range(4):
         odds = []
         for block in (0, 1):
@@ -364,7 +366,7 @@ def test_merging_follows_the_evidence():
         X.append(np.where(rng.random(80) < 1 / (1 + np.exp(-Z @ theta)), 1, -1)[:, None] * Z)
     data = stacked(X)
     users = expand(data, Sites.start(data.weights))
-    seats = _merge(users.at(0.01), Prior(np.zeros(2), 0.01, 1.0, 1.0), np.arange(4))
+    seats = merge(users.at(0.01), Prior(np.zeros(2), 0.01, 1.0, 1.0), np.arange(4))
     assert seats[0] == seats[1] != seats[2] == seats[3]
     score = [
         set_evidence(users.at(0.01).summed(np.eye(max(p) + 1)[list(p)]), np.zeros(2), 1.0).sum()
@@ -458,10 +460,10 @@ def test_placing_somebody_is_what_seating_them_with_everybody_else_fixed_gives(r
 def test_whoever_is_sure_by_bounds_is_where_exact_evidence_would_seat_them(rng, monkeypatch):
     data, exact = people(rng, 60, n=40), []
     some = find_groups(data.some(np.arange(40)), fit_degrees(data.some(np.arange(40))))
-    weigh = groups.joint_evidence
-    monkeypatch.setattr(groups, "joint_evidence", lambda *args: exact.append(len(args[1])) or weigh(*args))
+    weigh = places.joint_evidence
+    monkeypatch.setattr(places, "joint_evidence", lambda *args: exact.append(len(args[1])) or weigh(*args))
     quick, looked = place(some, data, 1, sure=0.99).share, sum(exact)
-    monkeypatch.setattr(groups, "_settled", lambda low, *_: np.zeros(len(low), dtype=bool))
+    monkeypatch.setattr(places, "_settled", lambda low, *_: np.zeros(len(low), dtype=bool))
     np.testing.assert_array_equal(quick, place(some, data, 1, sure=0.99).share)
     assert looked < 0.6 * (sum(exact) - looked)
     assert 0 < (quick.max(axis=1) < 1.0).sum() < 30  # some are torn

@@ -7,9 +7,11 @@ beliefs    about rows of users around one centre
 scales     how far people are from centres, and centres from each other
 degrees    people who differ by degrees
 metric     how people differ: isotropic, diagonal, full or whitened covariance, learnt from everybody
-groups     the search for who belongs together
-crowd      the same among thousands: sets merged with their likely partners
+crowd      sets of users among thousands, merged with their likely partners
+merging    sets of users, merged while evidence grows
+places     who belongs where among the groups there are
 modes      those whose sites do not settle
+groups     the search for who belongs together
 by_draws   few answers, matched together
 settling   everybody under a prior learnt from some: in parts, of which no memory need hold all
 odds       what speaks for and against two users belonging together

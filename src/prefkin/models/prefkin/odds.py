@@ -17,8 +17,8 @@ from prefkin.data.arrays import FloatArray
 from prefkin.inference.propagation import above_zero
 from prefkin.inference.quadratics import Signed, Terms
 from prefkin.inference.quadratics.evidence import set_evidence
-from prefkin.models.prefkin.groups import place
 from prefkin.models.prefkin.mixture import Centres, Mixture
+from prefkin.models.prefkin.places import place
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = ["Odds", "comparisons_to_turn", "difference_covariance", "equality_odds", "joining_odds"]

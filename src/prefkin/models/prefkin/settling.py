@@ -29,7 +29,7 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites, above_zero, refine
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
 from prefkin.inference.steps import farthest
-from prefkin.models.prefkin.groups import NOBODY, asked_anew, merged_sets, place
+from prefkin.models.prefkin.merging import merged_sets
 from prefkin.models.prefkin.mixture import (
     IN_CACHE,
     Centres,
@@ -43,6 +43,7 @@ from prefkin.models.prefkin.mixture import (
     solved,
     summed,
 )
+from prefkin.models.prefkin.places import NOBODY, asked_anew, place
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [

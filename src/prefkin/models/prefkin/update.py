@@ -17,8 +17,8 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import SINGLE_FROM, Quadratics, Signed, Terms, expand
 from prefkin.models.prefkin.calibrate import Fitted, fitted_in
-from prefkin.models.prefkin.groups import place
 from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, pieces
+from prefkin.models.prefkin.places import place
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 
 __all__ = ["clearly_better", "gain_of_refit", "taken_in"]
