@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable
 from functools import wraps
+from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = [
     "on_its_threads",
     "refuse_a_second_label",
     "refuse_other_candidates",
+    "refuse_other_threads",
 ]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -76,6 +78,12 @@ def refuse_a_second_label(user: Hashable, label: Hashable) -> None:
     """Somebody who is known has a label already."""
     if user is not None and label is not None:
         raise InvalidParameter(f"label names a newcomer (user None); {user!r} is known by that name, got {label!r}")
+
+
+def refuse_other_threads(n_jobs: Any) -> None:
+    """Than scikit-learn's: as many as there are cores for None and −1."""
+    if not (n_jobs is None or (isinstance(n_jobs, Integral) and (n_jobs > 0 or n_jobs == -1))):
+        raise InvalidParameter(f"n_jobs must be None, -1 or a number of threads; got {n_jobs!r}")
 
 
 def generator(random_state: Any) -> np.random.Generator:

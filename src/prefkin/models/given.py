@@ -19,9 +19,10 @@ from prefkin.data.checks import is_missing, is_number, plain_array
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
 from prefkin.data.rows import Grown, UserRows, grown
+from prefkin.data.shards import ShardedComparisons
 from prefkin.errors import AnswerWarning, DependenceWarning, InvalidComparisons, InvalidParameter
 
-__all__ = ["Given", "refuse_texts", "two_answers"]
+__all__ = ["Given", "refuse_more", "refuse_texts", "two_answers"]
 
 
 def two_answers(y: Any, who: str, positive: Any = None) -> tuple[FloatArray, LabelArray, Any]:
@@ -88,6 +89,12 @@ def refuse_texts(Z: Any) -> None:
                 )
 
 
+def refuse_more(*given: Any) -> None:
+    """Than comparisons."""
+    if any(each is not None for each in given):
+        raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+
+
 class Given:
     """A model's way in: what `fit`, `update` and predictions are given, checked once, and against the fit."""
 
@@ -104,8 +111,7 @@ class Given:
         self._past = {}
         self._forget()
         if isinstance(Z, Comparisons):
-            if any(given is not None for given in (y, users, sample_weight, positive)):
-                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+            refuse_more(y, users, sample_weight, positive)
             data, classes, self.positive_ = Z, np.array([0, 1]), 1
             validate_data(self, data.Z, skip_check_array=True)
             self.feature_names_ = data.feature_names
@@ -131,6 +137,12 @@ class Given:
             rows = replace(rows, rows=rows.rows._replace(Z=rows.rows.Z.astype(np.float64)))
         return rows, classes
 
+    def _read_shards(self, data: ShardedComparisons, *attributes: str) -> None:
+        """As `_read`, of people in shards; these attributes of a fit in memory are gone."""
+        self._forget("_users", "users_", "theta_", "n_comparisons_", *attributes)
+        self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
+        self.classes_, self.positive_ = np.array([0, 1]), 1
+
     def _forget(self, *attributes: str) -> None:
         """What was computed from the last fit when it was asked for, and these attributes of it."""
         members = (each for kind in type(self).__mro__ for each in vars(kind).items())
@@ -142,8 +154,7 @@ class Given:
         """Check what `update` was given against the fit."""
         check_is_fitted(self)
         if isinstance(Z, Comparisons):
-            if any(given is not None for given in (y, users, sample_weight)):
-                raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
+            refuse_more(y, users, sample_weight)
             data = Z
         else:
             refuse_texts(Z)

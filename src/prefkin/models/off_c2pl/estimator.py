@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, replace
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -18,15 +18,16 @@ from prefkin.data.folds import only, probe_users
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
-from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidComparisons, InvalidParameter, NoEdgeWarning
+from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidParameter, NoEdgeWarning
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import ridge_by_held_out
 from prefkin.inference.information import confidence_width
 from prefkin.inference.many import estimate_users
 from prefkin.models.base import PreferenceModel
-from prefkin.models.calls import about_users, absent, on_its_threads
+from prefkin.models.calls import about_users, absent, on_its_threads, refuse_other_threads
 from prefkin.models.files import write_model_file
+from prefkin.models.given import refuse_more
 from prefkin.models.off_c2pl.advice import what_an_edge_takes
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_neighbourhoods
@@ -188,12 +189,9 @@ class OffC2PL(PreferenceModel):
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
         from prefkin.models.off_c2pl.shards import fit_shards
 
-        if any(each is not None for each in given):
-            raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
-        self._forget("_users", "graph_", "users_", "theta_", "own_theta_", "radius_", "gamma_", "n_comparisons_")
+        refuse_more(*given)
+        self._read_shards(data, "graph_", "own_theta_", "radius_", "gamma_")
         self._crowd = None
-        self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
-        self.classes_, self.positive_ = np.array([0, 1]), 1
         with threads(self.n_jobs):
             self._crowd = fit_shards(self, data)
         return self
@@ -390,8 +388,7 @@ class OffC2PL(PreferenceModel):
             )
         if self.coverage != "measured" and not isinstance(self.coverage, Measured | ItemRegularity):
             raise InvalidParameter(f"coverage must be 'measured' or an ItemRegularity; got {self.coverage!r}")
-        if not (self.n_jobs is None or (isinstance(self.n_jobs, Integral) and (self.n_jobs > 0 or self.n_jobs == -1))):
-            raise InvalidParameter(f"n_jobs must be None, -1 or a number of threads; got {self.n_jobs!r}")
+        refuse_other_threads(self.n_jobs)
 
     def _warn(self) -> None:
         """What the user should know about this fit."""

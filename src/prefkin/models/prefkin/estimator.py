@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, overload
 
@@ -44,7 +43,9 @@ from prefkin.models.calls import (
     on_its_threads,
     refuse_a_second_label,
     refuse_other_candidates,
+    refuse_other_threads,
 )
+from prefkin.models.given import refuse_more
 from prefkin.models.likeness import Likeness
 from prefkin.models.prefkin.by_draws import matched_by_draws
 from prefkin.models.prefkin.calibrate import (
@@ -145,11 +146,8 @@ class PrefKin(PreferenceModel):
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
         from prefkin.models.prefkin.shards import fit_shards
 
-        if any(each is not None for each in given):
-            raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
-        self._forget("_users", "_fitted", "users_", "theta_", "membership_", "n_comparisons_")
-        self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
-        self.classes_, self.positive_ = np.array([0, 1]), 1
+        refuse_more(*given)
+        self._read_shards(data, "_fitted", "membership_")
         with threads(self.n_jobs):
             self._crowd = fit_shards(self, data)
         self.structure_, self.evidence_ = self._crowd.structure, self._crowd.evidence
@@ -265,8 +263,7 @@ class PrefKin(PreferenceModel):
             )
         if not (isinstance(self.level, float) and 0 < self.level < 1):
             raise InvalidParameter(f"level must be between 0 and 1; got {self.level!r}")
-        if not (self.n_jobs is None or (isinstance(self.n_jobs, Integral) and (self.n_jobs > 0 or self.n_jobs == -1))):
-            raise InvalidParameter(f"n_jobs must be None, -1 or a number of threads; got {self.n_jobs!r}")
+        refuse_other_threads(self.n_jobs)
 
     # -- reading what was learnt -------------------------------------------------------------------------------------
 
