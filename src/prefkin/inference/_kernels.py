@@ -26,10 +26,12 @@ __all__ = [
     "evidences",
     "gather",
     "integrate",
+    "keep",
     "least_eigenvalues",
     "match",
     "match_sites",
     "misses",
+    "sum_up",
 ]
 
 # sums may be reordered, so that they vectorise; not-a-number and infinity keep their meaning
@@ -435,6 +437,37 @@ def swept(M: Any, pivots: int, room: Any, whole: bool) -> Any:
                 for j in range(end, n):
                     M[j, k + a] = row[j]
     return log_volume
+
+
+@kernel
+def sum_up(X: Any, starts: Any, precision: Any, pull: Any, H: Any, c: Any) -> None:
+    """H += Σ precision x xᵀ and c += Σ pull x over each user's rows starts[u]:starts[u + 1]."""
+    d = X.shape[1]
+    for u in range(len(c)):
+        for i in range(starts[u], starts[u + 1]):
+            x = X[i]
+            for j in range(d):
+                row, times = H[u, j], precision[i] * x[j]
+                c[u, j] += pull[i] * x[j]
+                for k in range(d):
+                    row[k] += times * x[k]
+
+
+@kernel
+def keep(X: Any, starts: Any, A: Any, a: Any, within: float, through: Any, own: Any) -> None:
+    """(I − τ²A)x into `through` and τ² aᵀx into `own`, of each user's rows starts[u]:starts[u + 1]."""
+    d = X.shape[1]
+    for u in range(len(a)):
+        for i in range(starts[u], starts[u + 1]):
+            x, out, total = X[i], through[i], 0.0
+            for j in range(d):
+                out[j] = x[j]
+                total += a[u, j] * x[j]
+            own[i] = within * total
+            for j in range(d):
+                row, times = A[u, j], within * x[j]
+                for k in range(d):
+                    out[k] -= times * row[k]
 
 
 @part

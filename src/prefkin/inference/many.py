@@ -20,7 +20,7 @@ from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.loss import TOLERANCE
-from prefkin.inference.sets import Sets, stretches
+from prefkin.inference.sets import Sets
 from prefkin.inference.shared import fit_shared, worth_sharing
 
 __all__ = ["estimate_users", "fit_sets"]
@@ -94,8 +94,14 @@ def _fit_each(
     def fit(some: slice) -> None:
         solved[some] = _Chunk(rows, sets, some, wide, padded[some]).fit(ridge[some], centre[some], theta[some])
 
-    for_each(fit, stretches(padded * wide, CHUNK_NUMBERS), label=label)
+    for_each(fit, _chunks(padded * wide), label=label)
     return solved
+
+
+def _chunks(cost: IntArray) -> list[slice]:
+    """Stretches of sets of about `CHUNK_NUMBERS` each."""
+    edges = np.flatnonzero(np.diff(np.cumsum(cost) // CHUNK_NUMBERS)) + 1
+    return [slice(a, b) for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(cost)], strict=True) if b > a]
 
 
 class _Chunk:

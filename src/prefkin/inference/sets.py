@@ -10,7 +10,7 @@ import numpy as np
 from prefkin.data.arrays import IntArray
 from prefkin.data.rows import Rows
 
-__all__ = ["Sets", "stretches"]
+__all__ = ["Sets"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +55,3 @@ class Sets:
         """The rows of one set."""
         ranges = [slice(self.starts[p], self.starts[p + 1]) for p in self.members(s)]
         return Rows.join([Rows(*(part[own] for part in table)) for own in ranges or [slice(0)]])
-
-
-def stretches(cost: IntArray, most: int) -> list[slice]:
-    """Consecutive ones that cost about `most` together.
-
-    >>> stretches(np.array([2, 2, 2, 9, 1]), 4)
-    [slice(0, 1, None), slice(1, 3, None), slice(3, 5, None)]
-    """
-    edges = np.flatnonzero(np.diff(np.cumsum(cost) // most)) + 1
-    return [slice(a, b) for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(cost)], strict=True) if b > a]

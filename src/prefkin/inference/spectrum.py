@@ -12,7 +12,7 @@ from prefkin.data.rows import Rows
 from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
 
-__all__ = ["gram", "grams", "least_eigenvalue", "least_eigenvalues"]
+__all__ = ["gram", "least_eigenvalue", "least_eigenvalues"]
 
 DECOMPOSED_UP_TO = 192  # features: below, a decomposition of the whole matrix is quicker
 ACCURACY = 1e-8  # relative, where no decomposition is made; a bound, usually far from reached
@@ -79,24 +79,19 @@ def least_eigenvalues(rows: Rows, starts: IntArray) -> FloatArray:
 
 def _grams(rows: Rows, starts: IntArray, users: IntArray) -> FloatArray:
     """Σ w z zᵀ of each of these users, shape (users, d, d)."""
-    begin, end = (starts[users[0]], starts[users[-1] + 1]) if len(users) else (0, 0)
+    d = rows.Z.shape[1]
+    matrices = np.empty((len(users), d, d))
+    if len(users) == 0:
+        return matrices
+    begin, end = starts[users[0]], starts[users[-1] + 1]
     Z = _scaled(Rows(*(part[begin:end] for part in rows)))
-    return grams(Z, starts[users] - begin, starts[users + 1] - begin)
-
-
-def grams(Z: FloatArray, begins: IntArray, ends: IntArray) -> FloatArray:
-    """Σ z zᵀ over the rows begins[u]:ends[u] of each user, (U, d, d), exactly symmetric.
-
-    >>> grams(np.array([[3.0], [4.0], [2.0]]), np.array([0, 2]), np.array([2, 3])).ravel().tolist()
-    [25.0, 4.0]
-    """
-    matrices = np.empty((len(begins), Z.shape[1], Z.shape[1]), dtype=Z.dtype)
-    size = ends - begins
-    if len(size) and len(size) * size[0] == len(Z) and (size == size[0]).all():  # all at once
-        stack = Z.reshape(len(size), -1, Z.shape[1])
+    size = starts[users + 1] - starts[users]
+    if len(users) * size[0] == len(Z) and (size == size[0]).all():  # all at once
+        stack = Z.reshape(len(users), -1, d)
         return np.matmul(stack.transpose(0, 2, 1), stack, out=matrices)
-    for matrix, begin, end in zip(matrices, begins.tolist(), ends.tolist(), strict=True):
-        np.matmul(Z[begin:end].T, Z[begin:end], out=matrix)
+    for user, matrix in zip(users, matrices, strict=True):
+        own = Z[starts[user] - begin : starts[user + 1] - begin]
+        np.matmul(own.T, own, out=matrix)
     return matrices
 
 

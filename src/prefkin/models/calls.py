@@ -80,7 +80,7 @@ def refuse_a_second_label(user: Hashable, label: Hashable) -> None:
         raise InvalidParameter(f"label names a newcomer (user None); {user!r} is known by that name, got {label!r}")
 
 
-def refuse_other_threads(n_jobs: Any) -> None:
+def refuse_other_threads(n_jobs: int | None) -> None:
     """Than scikit-learn's: as many as there are cores for None and −1."""
     if not (n_jobs is None or (isinstance(n_jobs, Integral) and (n_jobs > 0 or n_jobs == -1))):
         raise InvalidParameter(f"n_jobs must be None, -1 or a number of threads; got {n_jobs!r}")

@@ -57,7 +57,7 @@ def test_what_is_done_for_all_users_at_once_is_what_each_ones_matrices_say(d, va
         own = data.own(u)
         X = data.X[own]
         assert np.allclose(users.H[u], X.T @ (sites.precision[own, None] * X), rtol=1e-12, atol=1e-12)
-        assert np.array_equal(users.H[u], users.H[u].T)
+        assert np.allclose(users.H[u], users.H[u].T, rtol=1e-14, atol=0.0)
         assert np.allclose(users.c[u], sites.pull[own] @ X, rtol=1e-12, atol=1e-12)
         assert np.allclose(through[own], X - variance * X @ terms.A[u], rtol=1e-12, atol=1e-12)
         assert np.allclose(pulled[own], variance * X @ terms.a[u], rtol=1e-12, atol=1e-12)

@@ -19,12 +19,11 @@ from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.inference.quadratics.forms import Quadratics, Terms
 from prefkin.inference.quadratics.signed import Signed, per_user_sum
-from prefkin.inference.sets import stretches
-from prefkin.inference.spectrum import grams
 
-__all__ = ["STACKED_UP_TO", "ByMatrices", "mirrored"]
+__all__ = ["SHORT", "STACKED_UP_TO", "ByMatrices", "mirrored"]
 
 STACKED_UP_TO = 64  # features: up to here, all users' matrices are inverted in one call
+SHORT = 16  # features: up to here, compiled loops over rows take less time than a product of matrices for each user
 FAINT, FAINT_SINGLE = 1e-4, 0.005  # mean of τ²H's eigenvalues below which I − G would lose A's digits
 LOUD = 3e4  # norm of τ²H above which single precision is not enough
 STRIP = 64  # rows mirrored at once
@@ -54,12 +53,12 @@ class ByMatrices(Quadratics):
             np.matmul(scaled.T, scaled, out=H[user])
             c[user] = pull[own] @ X
 
-        if d <= STACKED_UP_TO:
-            for some in stretches(np.diff(data.starts), AT_ONCE // d):
-                few = data.between(some)
-                own = slice(data.starts[some.start], data.starts[some.stop])
-                H[some] = grams(few.X * root[own, None], few.starts[:-1], few.starts[1:])
-                c[some] = per_user_sum(few.X * pull[own, None], few.starts)
+        if d <= SHORT and kind == np.float64:
+            H[...], c[...] = 0.0, 0.0
+            _kernels.sum_up(data.X, data.starts, sites.precision, sites.pull, H, c)
+        elif d <= STACKED_UP_TO:
+            for user in range(n):
+                one(user)
         else:
             for_each(one, range(n), label="users as quadratics")
         source = (data, sites, np.arange(n)) if kind == np.float32 else None

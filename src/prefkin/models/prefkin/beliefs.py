@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.inference.quadratics import Signed, Terms
+from prefkin.inference import _kernels
+from prefkin.inference.quadratics import SHORT, Signed, Terms
 
 __all__ = ["centred_beliefs", "kept_rows", "row_beliefs"]
 
@@ -25,6 +26,9 @@ def row_beliefs(
 def kept_rows(data: Signed, terms: Terms, within: float) -> tuple[FloatArray, FloatArray]:
     """(I − τ²A)x of each row, (n, d): how what all share reaches it; and τ² aᵀx, what its user's own answers add."""
     through, own = np.empty(data.X.shape), np.empty(len(data.X))
+    if data.dim <= SHORT and data.X.dtype == np.float64:
+        _kernels.keep(data.X, data.starts, terms.A, terms.a, float(within), through, own)
+        return through, own
     for user in range(len(data)):
         mine = data.own(user)
         np.matmul(data.X[mine], terms.A[user], out=through[mine], casting="same_kind")
