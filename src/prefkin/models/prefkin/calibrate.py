@@ -218,7 +218,7 @@ def loss_of_groups(rows: UserRows, metric: Metric, groups: Mixture, predict_for:
     Who belongs where was found with the answers that are held out, which flatters groups: they may be refused by it,
     not chosen.
     """
-    total = np.zeros((1, 1))
+    total, metric = np.zeros((1, 1)), _where_most_varies(rows, metric) or metric
     for split in _splits(rows, predict_for):
         train, test = split_rows(rows, split.known, split.unseen)
         data, sites = metric.signed(train), groups.sites.of(split.known)
@@ -232,9 +232,10 @@ def loss_of_groups(rows: UserRows, metric: Metric, groups: Mixture, predict_for:
 
 def _learnt_from(data: Signed, sites: Sites, groups: Mixture) -> Mixture:
     """These people in these groups, around a mean that knows no other answers."""
-    known = solved(expand(data, sites), sites, groups.share, groups.prior)
+    prior = groups.prior._replace(m0=np.zeros(data.dim))
+    known = solved(expand(data, sites), sites, groups.share, prior)
     apart = Apart.of(known.users, known.share, known.prior)
-    prior = known.prior._replace(m0=common_mean(known.centres, apart, known.prior)[0])
+    prior = prior._replace(m0=common_mean(known.centres, apart, prior)[0])
     return solved(known.users, sites, known.share, prior, terms=known.terms)
 
 
