@@ -93,6 +93,15 @@ def test_what_is_found_is_where_evidence_with_imaginary_people_is_highest(rng, k
     assert np.abs(slope).max() < 0.1 * np.abs(at_a_tenth_more).max()
 
 
+@pytest.mark.parametrize(("kind", "n_users"), [("whitened", 60), ("full", METRIC.many)])
+def test_mixing_does_not_show_in_a_whitened_covariance_and_in_that_of_many_people(rng, kind, n_users):
+    Z, y, users, _ = people(rng, CORRELATED, n_users=n_users)
+    T = np.linalg.qr(rng.standard_normal((3, 3)))[0] @ np.diag([0.1, 1.0, 10.0])
+    every_round = 10  # not only where the last one ends
+    found, mixed = (learnt_covariance(Comparisons.from_arrays(X, y, users), kind, every_round)[0] for X in (Z, Z @ T))
+    assert T @ mixed @ T.T == pytest.approx(found, abs=1e-4 * np.trace(found))
+
+
 @pytest.mark.long
 def test_units_and_mixtures_do_not_show_in_a_whitened_metric(rng):
     Z, y, users, _ = people(rng, CORRELATED)

@@ -5,8 +5,10 @@ isotropic, and people's covariance is τ² R Rᵀ:
 
     isotropic   R is one number: all features may matter alike
     diagonal    R has a number for each feature: some matter more; free of units
-    full        R Rᵀ is any covariance: people who want one thing also want another
+    full        R Rᵀ is any covariance: people who want one thing also want another; free of units
     whitened    the same, held near where all features vary alike and apart: free of units and of mixing
+
+A full one of many people is hardly held by anything, and free of mixing, too.
 
 A covariance Σ is learnt from everybody by evidence. With each user a quadratic whose terms for Σ are a and A (see
 `forms`), and what all share N(m, S), the slope of log evidence in Σ is half of
@@ -154,9 +156,13 @@ class Unit:
 
     @classmethod
     def of(cls, users: UserRows, kind: str) -> Unit:
-        """Each feature by its size; or, "whitened", all by their second moments."""
+        """Each feature by its size; or all by their second moments, in which no mixing of features shows.
+
+        The latter where "whitened" is asked for, and beside many people, whose covariance needs no features as they are
+        to hold it.
+        """
         size = np.where((size := sizes(users)) > 0, size, 1.0)
-        if kind != "whitened":
+        if kind == "diagonal" or (kind == "full" and len(users) < METRIC.many):
             return cls(1.0 / size, size)
         Z = users.rows.Z / size
         values, axes = np.linalg.eigh((Z * users.rows.weights[:, None]).T @ Z / above_zero(users.rows.weights.sum()))
