@@ -31,12 +31,7 @@ COMPARISON_FIELDS = (
 )
 CANDIDATE_FIELDS = ("context", "action", "item", "phi", "weight", "features")  # the last one: (X, A, d) in an .npz file
 ITEM_FIELDS = ("item", "phi")
-SIDES = (
-    ("first", "second"),
-    ("left", "right"),
-    ("a", "b"),
-    ("option_a", "option_b"),
-)  # what may stand before a feature
+BEFORE_FEATURES = (("first", "second"), ("left", "right"), ("a", "b"), ("option_a", "option_b"))  # of either side
 FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")
 
 
@@ -84,11 +79,11 @@ class Table:
 
     def _sides(self) -> tuple[str, str]:
         """What stands before features of either side: first_tone and second_tone, left_tone and right_tone, ..."""
-        for one, other in SIDES:
+        for one, other in BEFORE_FEATURES:
             named = [column.removeprefix(one) for column in self.columns if column.startswith(f"{one}_")]
             if one not in self.columns and any(other + name in self.columns for name in named):
                 return one, other
-        return SIDES[0]
+        return BEFORE_FEATURES[0]
 
     def _refuse_doubtful(self, fields: Sequence[str]) -> None:
         """A column that looks like a misspelt one of ours, or features given in two ways."""
