@@ -287,3 +287,27 @@ def test_the_first_use_ever_says_that_it_compiles(tmp_path):
 
     assert [line for line in run() if "compil" in line] == [many.COMPILING]
     assert not [line for line in run() if "compil" in line]
+
+
+MATCHED = """
+import numpy as np
+from prefkin.inference.quadratics import Terms
+from prefkin.inference.quadratics.evidence import set_evidence
+from prefkin.inference.quadratics.matrices import ByMatrices
+X = np.random.default_rng(0).normal(size=(3, 90, 64))
+H, c = np.einsum("uni,unj->uij", X, X), X.sum(axis=1)
+terms = ByMatrices(H, c, np.zeros(3)).at(0.3)
+evidence = set_evidence(Terms(H, c, np.zeros(3)), np.zeros(64), 0.3)
+print(terms.A.tobytes().hex(), terms.a.tobytes().hex(), evidence.tobytes().hex())
+"""
+
+
+@pytest.mark.long
+def test_whoever_compiles_finds_the_same_bytes_as_whoever_loads(tmp_path):
+    """Parts of kernels were called in a copy of their own by the process that compiled them, which rounds otherwise."""
+
+    def run():
+        env = {"PATH": "", "NUMBA_CACHE_DIR": str(tmp_path), "OPENBLAS_NUM_THREADS": "1"}
+        return subprocess.run([sys.executable, "-c", MATCHED], capture_output=True, check=True, env=env).stdout
+
+    assert run() == run()

@@ -37,7 +37,9 @@ __all__ = [
 # sums may be reordered, so that they vectorise; not-a-number and infinity keep their meaning
 OPTIONS: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz", "arcp"}, "error_model": "numpy"}
 kernel: Callable[[Callable[..., Any]], Any] = njit(cache=True, **OPTIONS)
-part: Callable[[Callable[..., Any]], Any] = njit(**OPTIONS)  # of kernels, which keep it on disk
+# a part of kernels, which keep it on disk: a call could end in another copy of it where it was just compiled, and round
+# otherwise
+part: Callable[[Callable[..., Any]], Any] = njit(forceinline=True, **OPTIONS)
 
 ROOT_2, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 MOST_PASSES = 200  # sets that need more are for Newton's method
