@@ -11,7 +11,7 @@ from prefkin.execution.executor import threads
 from prefkin.inference.components import propagate
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import ByDirections, ByMatrices, Signed, Terms, evidence, expand
-from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
+from prefkin.inference.quadratics.evidence import joining_gain, joint_evidence, set_evidence
 from prefkin.models.prefkin import places
 from prefkin.models.prefkin.beliefs import kept_rows
 from prefkin.models.prefkin.degrees import fit_degrees
@@ -410,6 +410,40 @@ def test_bounds_hold(seed, within, between):
     joined = Terms(block.A[0] + own.A[2], block.a[0] + own.a[2], block.level[0] + own.level[2])
     gained = set_evidence(joined, prior.m0, between) - set_evidence(block, prior.m0, between)[0]
     assert low[2, 0] - 1e-9 <= gained <= high[2] + 1e-9
+
+
+def in_two_groups(rng, kind, precision=0.2, within=0.05, between=2.0):
+    """Seven people with 3 to 9 rows of 80 features, one of them torn: terms, centres, and pairs of a person and a group."""
+    sizes = np.arange(3, 10)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    n, none = starts[-1], np.zeros(starts[-1])
+    data = Signed(rng.standard_normal((n, 80)).astype(kind), np.ones(n), starts)
+    own = expand(data, Sites(np.full(n, precision), 0.5 * rng.standard_normal(n), none, none)).at(within)
+    share = np.eye(2)[np.arange(7) % 2]
+    share[3] = 0.7, 0.3
+    prior = Prior(0.1 * rng.standard_normal(80), within, between, 1.0)
+    who, where = np.repeat(np.arange(7), 2), np.tile([0, 1], 7)
+    return own, Centres.of(own.summed(share), prior), prior, who, where, share[who, where]
+
+
+@pytest.mark.parametrize(("kind", "off"), [(np.float64, 1e-9), (np.float32, 1e-3)])
+def test_what_somebody_adds_to_a_group_is_told_along_their_own_directions(rng, kind, off):
+    own, centres, prior, who, where, part = in_two_groups(rng, kind)
+    gain = joining_gain(centres.mean, centres.doubt, own, who, where, part)
+    exact = Terms(own.A.astype(float), own.a, own.level), centres.sums, prior.m0, prior.between
+    for i, (u, k, p) in enumerate(zip(who, where, part)):
+        one, sums, *given = exact
+        A, a = sums.A[k].astype(float), sums.a[k]
+        with_, without = (
+            set_evidence(Terms(A + t * one.A[u], a + t * one.a[u], np.zeros(())), *given) for t in (1.0 - p, -p)
+        )
+        assert gain[i] == pytest.approx(with_ - without, abs=off)
+
+
+def test_what_single_precision_cannot_tell_is_not_told(rng):
+    own, centres, _, who, where, part = in_two_groups(rng, np.float32, precision=5.0, within=1e-6, between=1e5)
+    assert joining_gain(centres.mean, centres.doubt, own, who, where, part) is None
+    assert joining_gain(centres.mean, centres.doubt, replace(own, roots=None), who, where, part) is None
 
 
 def people(rng, n_users, n_groups=3, n=60, d=4):

@@ -18,6 +18,7 @@ from prefkin.inference.quadratics.signed import Signed, per_user_sum
 
 __all__ = ["ByDirections"]
 
+FEW = 0.3  # directions per feature up to which what somebody adds to a group is told along them alone
 REAL = 1e-13  # of the largest eigenvalue: below, a direction is rounding
 
 
@@ -74,15 +75,16 @@ class ByDirections(Quadratics):
         root, weight = np.sqrt(self.h * left).astype(self.V.dtype), left * self.b
 
         A, a = np.empty((len(self), self.dim, self.dim), dtype=self.V.dtype), np.empty((len(self), self.dim))
+        roots = np.empty(len(self), dtype=object)
 
         def one(user: int) -> None:
             own = slice(self.starts[user], self.starts[user + 1])
-            scaled = root[own, None] * self.V[own]
+            scaled = roots[user] = root[own, None] * self.V[own]
             np.matmul(scaled.T, scaled, out=A[user])
             a[user] = weight[own] @ self.V[own]
 
         for_each(one, range(len(self)), label="information")
-        return Terms(A, a, self._levels(variance))
+        return Terms(A, a, self._levels(variance), roots if len(self.V) <= FEW * len(self) * self.dim else None)
 
     def _levels(self, variance: float) -> FloatArray:
         gain = variance * self.b**2 / (1.0 + variance * self.h)

@@ -7,6 +7,7 @@ are compared without looking at anybody's answers again.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
 from prefkin.data.arrays import FloatArray, IntArray
@@ -14,7 +15,7 @@ from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
 from prefkin.inference.quadratics.forms import Terms
 
-__all__ = ["STACKED_CHOLESKY", "joint_evidence", "set_evidence"]
+__all__ = ["STACKED_CHOLESKY", "joining_gain", "joint_evidence", "set_evidence"]
 
 STACKED_CHOLESKY = 100  # features from which matrices are factored one by one, on threads
 
@@ -49,6 +50,51 @@ def joint_evidence(
 
     for_each(one, range(len(at)), label="evidence of sets")
     return found
+
+
+def joining_gain(
+    mean: FloatArray, doubt: FloatArray, own: Terms, who: IntArray, where: IntArray, part: FloatArray
+) -> FloatArray | None:
+    """Evidence of group where[i] with user who[i] over that without, of which the user is a `part`; (pairs,).
+
+    Levels are left out. With the group's centre N(μ, S), somebody's A = BᵀB and g = a − Aμ, a group's evidence grows by
+    t (aᵀμ − μᵀAμ/2) + t² (gᵀSg − t qᵀ(I + tK)⁻¹q) / 2 − log|I + tK|/2, where K = BSBᵀ and q = BSg, when t times this
+    person joins: all in as many directions as B has rows. None where people have no such B, or where it is not told to
+    any digit: nearly all that is known about the group was the user's.
+    """
+    if own.roots is None:
+        return None
+    found = np.empty(len(who))
+    for k in np.unique(where).tolist():
+        pairs = np.flatnonzero(where == k)
+        a, B, S, centre = own.a[who[pairs]], _stacked(own.roots[who[pairs]]), doubt[k], mean[k]
+        (n, r, d), image = B.shape, (B @ centre.astype(B.dtype)).astype(np.float64)
+        BS, g = (B.reshape(n * r, d) @ S).reshape(n, r, d), a - np.matmul(image[:, None], B)[:, 0]
+        K, q = np.matmul(BS, B.transpose(0, 2, 1)).astype(np.float64), np.matmul(BS, g[:, :, None])
+        flat, wide = a @ centre - 0.5 * np.einsum("nr,nr->n", image, image), np.einsum("nd,nd->n", g @ S, g)
+        try:
+            with_, without = (_grown(t, K, q, flat, wide) for t in (1.0 - part[pairs], -part[pairs]))
+        except np.linalg.LinAlgError:
+            return None
+        found[pairs] = with_ - without
+    return found
+
+
+def _grown(t: FloatArray, K: FloatArray, q: FloatArray, flat: FloatArray, wide: FloatArray) -> FloatArray:
+    """What a group's evidence grows by, pair by pair, as in `joining_gain`."""
+    M = t[:, None, None] * K
+    np.einsum("nii->ni", M)[...] += 1.0
+    volume = np.log(np.einsum("nii->ni", np.linalg.cholesky(M))).sum(axis=1)
+    left = wide - t * np.einsum("nri,nri->n", q, np.linalg.solve(M, q))
+    return t * flat + 0.5 * t**2 * left - volume
+
+
+def _stacked(roots: NDArray[np.object_]) -> FloatArray:
+    """(n, r, d), filled up with rows of 0."""
+    stack = np.zeros((len(roots), max(map(len, roots)), roots[0].shape[1]), roots[0].dtype)
+    for place, B in zip(stack, roots, strict=True):
+        place[: len(B)] = B
+    return stack
 
 
 def _evidence(A: FloatArray, b: FloatArray, m0: FloatArray, between: float) -> float:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.inference.propagation import Sites
@@ -33,9 +34,11 @@ class Terms:
     A: FloatArray  # (..., d, d)
     a: FloatArray  # (..., d)
     level: FloatArray  # (...,)
+    roots: NDArray[np.object_] | None = None  # (U,) each a B, (r, d), with A = BᵀB: where r is far below d
 
     def __getitem__(self, which: Any) -> Terms:
-        return Terms(self.A[which], self.a[which], self.level[which])
+        roots = None if self.roots is None else self.roots[which]
+        return Terms(self.A[which], self.a[which], self.level[which], roots)
 
     def __len__(self) -> int:
         return len(self.level)

@@ -15,7 +15,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, Terms, expand
-from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
+from prefkin.inference.quadratics.evidence import joining_gain, joint_evidence, set_evidence
 from prefkin.models.prefkin.mixture import Centres, Crowd, Mixture, Prior, alone_in, pieces, solved
 from prefkin.models.prefkin.settings import LIMITS, affordable
 
@@ -136,8 +136,10 @@ class _Without(NamedTuple):
     def beside(self, known: Mixture) -> Centres:
         """The known centres, then one for each pair."""
         both, left = known.centres, self.left
-        sums = Terms(*(np.concatenate(p) for p in zip(_arrays(both.sums), _arrays(left.sums), strict=True)))
-        return Centres(sums, np.concatenate([both.mean, left.mean]), np.concatenate([both.doubt, left.doubt]))
+        A, a, level = (np.concatenate(p) for p in zip(_arrays(both.sums), _arrays(left.sums), strict=True))
+        return Centres(
+            Terms(A, a, level), np.concatenate([both.mean, left.mean]), np.concatenate([both.doubt, left.doubt])
+        )
 
     def fits(self, own: Terms, sizes: FloatArray, prior: Prior) -> FloatArray:
         """As `_fits`, of the pairs."""
@@ -193,11 +195,14 @@ def _fits(
 
     def weigh(who: IntArray, where: IntArray) -> None:
         part = share[who, where]
-        with_, without = full[where], full[where]
-        for chosen, times, target in ((part > MEMBER, -part, without), (part < 1.0 - MEMBER, 1.0 - part, with_)):
-            k, u = where[chosen], who[chosen]
-            target[chosen] = joint_evidence(centres.sums, k, own, u, times[chosen], prior.m0, prior.between)
-        log[who, where] = with_ - without + own.level[who] + np.log(sizes[where] - part)
+        gain = joining_gain(centres.mean, centres.doubt, own, who, where, part)
+        if gain is None:
+            with_, without = full[where], full[where]
+            for chosen, times, target in ((part > MEMBER, -part, without), (part < 1.0 - MEMBER, 1.0 - part, with_)):
+                k, u = where[chosen], who[chosen]
+                target[chosen] = joint_evidence(centres.sums, k, own, u, times[chosen], prior.m0, prior.between)
+            gain = with_ - without
+        log[who, where] = gain + own.level[who] + np.log(sizes[where] - part)
 
     inside = share > MEMBER
     weigh(*np.nonzero(inside & (sizes - share > FEW)))  # bounds hold for groups without the user
