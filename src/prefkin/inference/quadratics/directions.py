@@ -18,7 +18,7 @@ from prefkin.inference.quadratics.signed import Signed, per_user_sum
 
 __all__ = ["ByDirections"]
 
-FEW = 0.3  # directions per feature up to which what somebody adds to a group is told along them alone
+FEW = 0.2  # directions per feature up to which what somebody adds to a group is told along them alone
 REAL = 1e-13  # of the largest eigenvalue: below, a direction is rounding
 
 
