@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics.directions import ByDirections
-from prefkin.inference.quadratics.forms import Quadratics, Terms
+from prefkin.inference.quadratics.forms import DENSE, Quadratics, Terms
 from prefkin.inference.quadratics.matrices import SHORT, STACKED_UP_TO, ByMatrices, mirrored
 from prefkin.inference.quadratics.signed import SINGLE_FROM, Signed, per_user_sum
 
 __all__ = [
+    "DENSE",
     "SHORT",
     "SINGLE_FROM",
     "STACKED_UP_TO",

@@ -14,17 +14,21 @@ What follows for θ: its mean is m + τ²(a − Am), its covariance τ²G = τ²
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics.signed import Signed
 
-__all__ = ["Quadratics", "Terms"]
+__all__ = ["DENSE", "Quadratics", "Terms"]
+
+DENSE = 1 << 16  # memberships from which those of 0 are left out of sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +40,22 @@ class Terms:
     level: FloatArray  # (...,)
     roots: NDArray[np.object_] | None = None  # (U,) each a B, (r, d), with A = BᵀB: where r is far below d
 
+    @classmethod
+    def zeros(cls, n: int, dim: int) -> Terms:
+        """Of n sets with nobody in them."""
+        return cls(np.zeros((n, dim, dim)), np.zeros((n, dim)), np.zeros(n))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Terms]) -> Terms:
+        """One after the other, without roots."""
+        A, a, level = (np.concatenate(each) for each in zip(*(part.arrays.values() for part in parts), strict=True))
+        return cls(A, a, level)
+
+    @property
+    def arrays(self) -> dict[str, FloatArray]:
+        """By name, without roots."""
+        return {"A": self.A, "a": self.a, "level": self.level}
+
     def __getitem__(self, which: Any) -> Terms:
         roots = None if self.roots is None else self.roots[which]
         return Terms(self.A[which], self.a[which], self.level[which], roots)
@@ -46,11 +66,16 @@ class Terms:
     def __add__(self, other: Terms) -> Terms:
         return Terms(self.A + other.A, self.a + other.a, self.level + other.level)
 
-    def summed(self, share: FloatArray) -> Terms:
-        """Of each set to which user u belongs by share[u, k]."""
+    def __sub__(self, other: Terms) -> Terms:
+        return Terms(self.A - other.A, self.a - other.a, self.level - other.level)
+
+    def summed(self, share: Any) -> Terms:
+        """Of each set to which user u belongs by share[u, k], an array or a sparse one."""
         n, d = self.a.shape
-        A = (share.T.astype(self.A.dtype, copy=False) @ self.A.reshape(n, d * d)).reshape(-1, d, d)
-        return Terms(A, share.T @ self.a, share.T @ self.level)
+        few = isinstance(share, np.ndarray) and share.size <= DENSE
+        belongs = share.T if few else csr_array(share).T.tocsr()
+        A = (belongs.astype(self.A.dtype, copy=False) @ self.A.reshape(n, d * d)).reshape(-1, d, d)
+        return Terms(A, belongs @ self.a, belongs @ self.level)
 
     def images(self, means: FloatArray) -> FloatArray:
         """A_u m_u of everybody, (U, d)."""

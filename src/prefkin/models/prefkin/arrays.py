@@ -29,6 +29,7 @@ __all__ = [
     "as_share",
     "as_state",
     "as_sums",
+    "as_terms",
     "as_told",
     "known_by",
     "of_groups",
@@ -89,22 +90,19 @@ def as_state(arrays: Arrays) -> State:
     return State(as_share(arrays), Sites(*arrays["sites"]), arrays["asked"], arrays["slack"])
 
 
+def as_terms(arrays: Arrays) -> Terms:
+    """Of `terms.arrays`, beside whatever else there is."""
+    return Terms(arrays["A"], arrays["a"], arrays["level"])
+
+
 def of_sums(sums: Sums) -> Arrays:
     """Over the people of one shard, or of all."""
-    return {
-        "A": sums.terms.A,
-        "a": sums.terms.a,
-        "level": sums.terms.level,
-        "sizes": sums.sizes,
-        "moved": np.array(sums.moved),
-        "people": sums.people,
-    }
+    return {**sums.terms.arrays, "sizes": sums.sizes, "moved": np.array(sums.moved), "people": sums.people}
 
 
 def as_sums(arrays: Arrays) -> Sums:
     """As they were."""
-    terms = Terms(arrays["A"], arrays["a"], arrays["level"])
-    return Sums(terms, arrays["sizes"], float(arrays["moved"]), arrays["people"])
+    return Sums(as_terms(arrays), arrays["sizes"], float(arrays["moved"]), arrays["people"])
 
 
 def of_groups(groups: Mixture) -> Arrays:
@@ -112,14 +110,13 @@ def of_groups(groups: Mixture) -> Arrays:
     sums, prior = groups.centres.sums, groups.prior
     numbers = np.array([*prior[1:], groups.evidence, float(groups.by_degrees)])
     both = {"mean": groups.centres.mean, "doubt": groups.centres.doubt, "sizes": groups.sizes}
-    return {"A": sums.A, "a": sums.a, "level": sums.level, "m0": prior.m0, "numbers": numbers, **both}
+    return {**sums.arrays, "m0": prior.m0, "numbers": numbers, **both}
 
 
 def as_groups(arrays: Arrays) -> Mixture:
     """Groups with nobody in them."""
     *scales, evidence, by_degrees = arrays["numbers"].tolist()
-    sums = Terms(arrays["A"], arrays["a"], arrays["level"])
-    centres, prior = Centres(sums, arrays["mean"], arrays["doubt"]), Prior(arrays["m0"], *scales)
+    centres, prior = Centres(as_terms(arrays), arrays["mean"], arrays["doubt"]), Prior(arrays["m0"], *scales)
     return nobody(centres, prior, Others(arrays["sizes"], bool(by_degrees)), evidence)
 
 

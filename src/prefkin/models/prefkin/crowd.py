@@ -85,10 +85,7 @@ def merge_crowd(users: Terms, prior: Prior, partition: IntArray, seating: Seatin
 
 def summed_sets(users: Terms, partition: IntArray) -> Terms:
     """Sums over the users of each set."""
-    n, d = users.a.shape
-    belongs = csr_array((np.ones(n, users.A.dtype), partition, np.arange(n + 1))).T.tocsr()
-    A = (belongs @ users.A.reshape(n, d * d)).reshape(-1, d, d)
-    return Terms(A, belongs @ users.a, belongs @ users.level)
+    return users.summed(csr_array((np.ones(len(users)), partition, np.arange(len(users) + 1))))
 
 
 class _Pairs(NamedTuple):

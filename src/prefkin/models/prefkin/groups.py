@@ -19,16 +19,7 @@ from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.crowd import Seating, crowd_prior
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
 from prefkin.models.prefkin.merging import as_share, merge, partition_evidence
-from prefkin.models.prefkin.mixture import (
-    Apart,
-    Centres,
-    Crowd,
-    Mixture,
-    Prior,
-    alone_in,
-    solved,
-    summed,
-)
+from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Mixture, Prior, alone_in, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
 from prefkin.models.prefkin.scales import Scaling, common_mean
@@ -108,7 +99,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
     """
     for step in range(effort.steps):
         terms = users.at(prior.within) if step else terms
-        centres, apart = Centres.of(summed(terms, share), prior), Apart.of(users, share, prior)
+        centres, apart = Centres.of(terms.summed(share), prior), Apart.of(users, share, prior)
         scaling = Scaling.of(terms, share, centres, apart, prior)
         m0, covariance = common_mean(centres, apart, prior)
         top = bounded(float(m0 @ m0 + np.trace(covariance)) / len(m0))
@@ -123,7 +114,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
 
     def evidence(within: float) -> float:
         single = alone_in(share) @ users.evidences(prior.m0, within + prior.between)
-        return float(set_evidence(summed(users.at(within), share), prior.m0, prior.between).sum() + single)
+        return float(set_evidence(users.at(within).summed(share), prior.m0, prior.between).sum() + single)
 
     within = averaged(evidence, np.append(prior.within * NEAR, spread * WITHIN), effort.values)
     prior = prior._replace(within=within)
@@ -186,7 +177,7 @@ def _believable_evidence(data: Signed, found: Mixture) -> float:
     partition = _partition(found.share)
     share, users, terms = as_share(partition), found.users, found.terms
     assert terms is not None
-    centres, alone = Centres.of(summed(terms, share), found.prior), Apart.of(users, share, found.prior)
+    centres, alone = Centres.of(terms.summed(share), found.prior), Apart.of(users, share, found.prior)
     prior = found.prior._replace(m0=common_mean(centres, alone, found.prior)[0])
     there = solved(users, found.sites, share, prior, terms=terms)
     settled = believable(there, data)
@@ -198,7 +189,7 @@ def _believable_evidence(data: Signed, found: Mixture) -> float:
 def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior: Prior) -> float:
     """Evidence with m_0 integrated out, and the prior of the partition."""
     share = as_share(partition)
-    centres, apart = Centres.of(summed(terms, share), prior), Apart.of(users, share, prior)
+    centres, apart = Centres.of(terms.summed(share), prior), Apart.of(users, share, prior)
     m0, covariance = common_mean(centres, apart, prior)
     value = float(set_evidence(centres.sums, m0, prior.between).sum())
     value += float(apart.weight @ (apart.terms.level + apart.terms.explained(m0[None])[:, 0]))

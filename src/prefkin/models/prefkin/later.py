@@ -99,7 +99,7 @@ def _renewed(crowd: PeopleInShards, new: UserRows, number: int) -> Renewed:
     return Renewed(
         replace(more.rows, habits=None),
         tuple(State.settled(mixture.share, mixture.sites) for _, mixture in pairs),
-        tuple(_difference(b.centres.sums, a.centres.sums) for a, b in pairs),
+        tuple(b.centres.sums - a.centres.sums for a, b in pairs),
         tuple(b.sizes - a.sizes for a, b in pairs),
         np.zeros_like(crowd.counts) if told is None else told["counts"],
         np.zeros_like(crowd.sums) if told is None else told["sums"],
@@ -111,10 +111,6 @@ def _anybody(crowd: PeopleInShards, number: int) -> bool:
     """Was anybody in this shard before?"""
     later = crowd.data.later
     return bool(crowd.data.users[number]) or (later is not None and (later / shard_name(number)).exists())
-
-
-def _difference(one: Terms, other: Terms) -> Terms:
-    return Terms(one.A - other.A, one.a - other.a, one.level - other.level)
 
 
 def _followed(groups: Mixture, k: int, found: list[Renewed]) -> Mixture:

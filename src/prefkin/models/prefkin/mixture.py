@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs
-from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
@@ -43,7 +42,6 @@ __all__ = [
     "nobody",
     "pieces",
     "solved",
-    "summed",
 ]
 
 AT_ONCE = 1 << 16  # numbers of matrices of which several are made on the way
@@ -358,17 +356,8 @@ class Crowd:
 
     def summed(self, share: FloatArray) -> Terms:
         """Of each group to which user u belongs by share[u, k]."""
-        first, *others = (summed(terms, share[piece]) for piece, terms in self)
+        first, *others = (terms.summed(share[piece]) for piece, terms in self)
         return sum(others, start=first)
-
-
-def summed(terms: Terms, share: FloatArray) -> Terms:
-    """Of each group to which user u belongs by share[u, k]; in a crowd most of these are 0, and are left out."""
-    if share.size <= LIMITS.dense:
-        return terms.summed(share)
-    (n, d), belongs = terms.a.shape, csr_array(share).T.tocsr()
-    A = (belongs @ terms.A.reshape(n, d * d)).reshape(-1, d, d)
-    return Terms(A.astype(terms.A.dtype, copy=False), belongs @ terms.a, belongs @ terms.level)
 
 
 class Apart(NamedTuple):
@@ -383,8 +372,7 @@ class Apart(NamedTuple):
         """Under the prior of somebody in no group."""
         alone = alone_in(share)
         who = np.flatnonzero(alone > LIMITS.unlikely / 2.0)
-        nobody = Terms(np.empty((0, users.dim, users.dim)), np.empty((0, users.dim)), np.empty(0))
-        return cls(who, alone[who], users.some(who).at(prior.alone) if len(who) else nobody)
+        return cls(who, alone[who], users.some(who).at(prior.alone) if len(who) else Terms.zeros(0, users.dim))
 
 
 def finished(mixture: Mixture) -> Mixture:

@@ -136,10 +136,8 @@ class _Without(NamedTuple):
     def beside(self, known: Mixture) -> Centres:
         """The known centres, then one for each pair."""
         both, left = known.centres, self.left
-        A, a, level = (np.concatenate(p) for p in zip(_arrays(both.sums), _arrays(left.sums), strict=True))
-        return Centres(
-            Terms(A, a, level), np.concatenate([both.mean, left.mean]), np.concatenate([both.doubt, left.doubt])
-        )
+        sums = Terms.joined([both.sums, left.sums])
+        return Centres(sums, np.concatenate([both.mean, left.mean]), np.concatenate([both.doubt, left.doubt]))
 
     def fits(self, own: Terms, sizes: FloatArray, prior: Prior) -> FloatArray:
         """As `_fits`, of the pairs."""
@@ -157,10 +155,6 @@ class _Without(NamedTuple):
         wide[self.user, self.group] = 0.0
         wide[self.user, K + np.arange(len(self.user))] = share[self.user, self.group]
         return wide
-
-
-def _arrays(terms: Terms) -> tuple[FloatArray, FloatArray, FloatArray]:
-    return terms.A, terms.a, terms.level
 
 
 def _chances(fits: FloatArray, alone: FloatArray, sure: float = 1.0) -> FloatArray:

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.inference.quadratics import STACKED_UP_TO, Terms
+from prefkin.inference.quadratics import DENSE, STACKED_UP_TO, Terms
 from prefkin.models.prefkin.mixture import IN_CACHE, Apart, Centres, Prior, inverse, pieces
-from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = ["Scaling", "common_mean"]
 
@@ -58,7 +57,7 @@ def _ratio(squares: float, known: float) -> float:
 def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, float]:
     """Squares of what draws users from their centres, Σ‖a − Am‖², and parameters behind it, Σ tr A − tr(A doubt A)."""
     d, known = len(centres.mean.T), float(share.sum(axis=1) @ np.einsum("uii->u", terms.A, dtype=np.float64))
-    if d <= STACKED_UP_TO and share.size > LIMITS.dense:
+    if d <= STACKED_UP_TO and share.size > DENSE:
         squares, (who, where) = 0.0, np.nonzero(share)
         for piece in pieces(len(who), d * d, IN_CACHE):
             u, k = who[piece], where[piece]

@@ -35,7 +35,6 @@ class Limits:
     kept: int = 1 << 24  # numbers of covariances kept for predictions
     most_users: int = 200  # from whom the prior is learnt; its scales are then known to some percent
     most_crowd: int = 20_000  # among whom groups are sought: everybody else is placed among what is found
-    dense: int = 1 << 16  # memberships from which those of 0 are left out of sums
     most_numbers: int = 1 << 26  # of those users' matrices: a quarter of a gigabyte in single precision
 
 

@@ -41,7 +41,6 @@ from prefkin.models.prefkin.mixture import (
     nobody,
     pieces,
     solved,
-    summed,
 )
 from prefkin.models.prefkin.places import NOBODY, asked_anew, place
 from prefkin.models.prefkin.settings import LIMITS
@@ -175,14 +174,13 @@ class Loners(NamedTuple):
     def joined(cls, parts: Sequence[Loners]) -> Loners:
         """One after the other."""
         part, position, terms, share = zip(*parts, strict=True)
-        A, a, level = (np.concatenate([getattr(each, name) for each in terms]) for name in ("A", "a", "level"))
-        return cls(np.concatenate(part), np.concatenate(position), Terms(A, a, level), np.concatenate(share))
+        return cls(np.concatenate(part), np.concatenate(position), Terms.joined(terms), np.concatenate(share))
 
     @classmethod
     def nobody(cls, K: int, d: int) -> Loners:
         """There are K groups of d features."""
         none = np.empty(0, dtype=np.intp)
-        return cls(none, none, Terms(np.empty((0, d, d)), np.empty((0, d)), np.empty(0)), np.empty((0, K)))
+        return cls(none, none, Terms.zeros(0, d), np.empty((0, K)))
 
     def some(self, which: IntArray) -> Loners:
         """A few, in the order given."""
@@ -262,7 +260,7 @@ def seat_step(people: People, state: State | None, told: Told) -> tuple[State, S
     assert state is not None
     share, left, prior, around = _widened(state.share, told), state.asked.copy(), told.around.prior, told.around
     K, d = around.centres.mean.shape
-    change, moved = Terms(np.zeros((K, d, d)), np.zeros((K, d)), np.zeros(K)), np.zeros(K + 1)
+    change, moved = Terms.zeros(K, d), np.zeros(K + 1)
     asked = np.flatnonzero(state.asked)
     for piece in a_few(len(asked), around.centres):
         who = asked[piece]
@@ -284,7 +282,7 @@ def match_step(people: People, state: State | None, told: Told) -> tuple[State, 
     assert state is not None
     share, sites, around = _widened(state.share, told), Sites(*(each.copy() for each in state.sites)), told.around
     K, d = around.centres.mean.shape
-    change = Terms(np.zeros((K, d, d)), np.zeros((K, d)), np.zeros(K))
+    change = Terms.zeros(K, d)
     way = told.ways[np.argmax(share, axis=1)] if K else np.full(len(share), np.inf)
     looked_at = np.flatnonzero(~(way <= state.slack))
     for piece in a_few(len(looked_at), around.centres):
@@ -299,9 +297,7 @@ def match_step(people: People, state: State | None, told: Told) -> tuple[State, 
         new, terms = _matched(found, data, np.isin(np.arange(len(data)), again))
         for target, values in zip(sites, new, strict=True):
             target[rows] = values
-        new_terms = terms[again]
-        moved = Terms(new_terms.A - old.A, new_terms.a - old.a, new_terms.level - old.level)
-        change = change + summed(moved, share[who[again]])
+        change = change + (terms[again] - old).summed(share[who[again]])
     return State.settled(share, sites), Sums(change, np.zeros(K), 0.0, np.array([len(share), 0]))
 
 
@@ -368,7 +364,7 @@ def finish(data: Signed, state: State, around: Mixture) -> Mixture:
 
 def _summed(terms: Terms, state: State) -> tuple[State, Sums]:
     people = np.array([len(state.share), int(state.asked.sum())])
-    return state, Sums(summed(terms, state.share), state.share.sum(axis=0), 0.0, people)
+    return state, Sums(terms.summed(state.share), state.share.sum(axis=0), 0.0, people)
 
 
 STEPS: dict[str, Step] = {"place": place_step, "seat": seat_step, "match": match_step}
@@ -452,17 +448,13 @@ def _with_sets_of_loners(loners: Loners, sums: Sums, prior: Prior) -> tuple[Sums
     seated = np.flatnonzero(new.any(axis=1))
     terms, change = loners.terms[seated], np.zeros((len(seated), old + new.shape[1]))
     change[:, :old], change[:, old:] = -loners.share[seated], new[seated]
-    both = Terms(*(np.concatenate([part, np.zeros((new.shape[1], *part.shape[1:]))]) for part in _parts(sums.terms)))
+    both = Terms.joined([sums.terms, Terms.zeros(new.shape[1], len(prior.m0))])
     sums = sums._replace(
         terms=both + terms.summed(change), sizes=np.append(sums.sizes, np.zeros(new.shape[1])) + change.sum(axis=0)
     )
     share = np.zeros_like(change)
     share[:, old:] = new[seated]
     return sums, Loners(loners.part[seated], loners.position[seated], terms, share)
-
-
-def _parts(terms: Terms) -> tuple[FloatArray, FloatArray, FloatArray]:
-    return terms.A, terms.a, terms.level
 
 
 # -- in memory -------------------------------------------------------------------------------------------------------

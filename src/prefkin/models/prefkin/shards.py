@@ -26,7 +26,7 @@ from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
 from prefkin.execution.usage import keep_freed_memory
-from prefkin.inference.quadratics import Signed, Terms
+from prefkin.inference.quadratics import Signed
 from prefkin.models.crowd_files import PEOPLE
 from prefkin.models.prefkin.arrays import (
     SHARE,
@@ -35,6 +35,7 @@ from prefkin.models.prefkin.arrays import (
     as_share,
     as_state,
     as_sums,
+    as_terms,
     as_told,
     known_by,
     of_groups,
@@ -260,8 +261,7 @@ class ShardParts:
         file = self.state / "loners.npz"
         if file.exists():
             kept = read_arrays(file)
-            terms = Terms(kept["A"], kept["a"], kept["level"])
-            return Loners(kept["part"], kept["position"], terms, kept["share"])
+            return Loners(kept["part"], kept["position"], as_terms(kept), kept["share"])
         most = max(min(most, self.data.memory // (64 * len(around.prior.m0) ** 2)), 2)
         found: list[tuple[Hashable, int, int]] = []
         for number in self.numbers:
@@ -280,9 +280,8 @@ class ShardParts:
                 parts.append(loners_of(PeopleOfShard(self.data, self.root, number), state, at, around.prior, number))
             order += mine
         loners = Loners.joined(parts).some(np.argsort(order)) if parts else Loners.nobody(*around.centres.mean.shape)
-        terms = loners.terms
-        arrays = {"A": terms.A, "a": terms.a, "level": terms.level, "share": loners.share}
-        write_arrays(file, {"part": loners.part, "position": loners.position, **arrays})
+        about = {"part": loners.part, "position": loners.position, "share": loners.share}
+        write_arrays(file, {**about, **loners.terms.arrays})
         return loners
 
 

@@ -15,7 +15,7 @@ from prefkin.data.folds import only, probe_users
 from prefkin.data.rows import Grown, UserRows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
-from prefkin.inference.quadratics import SINGLE_FROM, Quadratics, Signed, Terms, expand
+from prefkin.inference.quadratics import SINGLE_FROM, Quadratics, Signed, expand
 from prefkin.models.prefkin.calibrate import Fitted, fitted_in
 from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, pieces
 from prefkin.models.prefkin.places import place
@@ -50,7 +50,7 @@ def _renewed(known: Mixture, more: Grown, data: Signed, whole: Signed | None) ->
         old = was[was >= 0]
         before = known.terms_of(old).summed(known.share[old])
         after = placed.terms_of(np.arange(len(was))).summed(placed.share)
-        sums = Terms(sums.A - before.A + after.A, sums.a - before.a + after.a, sums.level - before.level + after.level)
+        sums = sums - before + after
     everybody = np.empty((len(more.rows), share.shape[1]))
     everybody[more.before], everybody[more.who] = known.share, share
     new, sites = sites, _in_their_rows(known.sites, sites, more)
