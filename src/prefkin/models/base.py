@@ -54,11 +54,9 @@ __all__ = ["PreferenceModel"]
 class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
     """Base of the estimators: a scikit-learn classifier of "the first one is preferred", with users as metadata."""
 
-    users_: LabelArray  # (U,)
     own_theta_: FloatArray  # (U, d)
     radius_: FloatArray  # (U,)
     theta_: FloatArray  # (U, d)
-    n_comparisons_: FloatArray  # (U,) N_u
     _crowd: Any = None  # people who are in shards, not in memory
 
     # -- what a method decides ---------------------------------------------------------------------------------------

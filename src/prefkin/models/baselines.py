@@ -253,18 +253,12 @@ class GroupShrinkage(PreferenceModel):
         if not isinstance(self.groups, str):
             parameters["groups"] = [label_to_json(label) for label in np.asarray(self.groups, dtype=object).tolist()]
         numbers = {"ridge_": self.ridge_, "pull_": self.pull_, "heat_": self.heat_}
-        about = {
+        about, arrays = self._for_file()
+        about |= {
             "parameters": {name: _finite(value) for name, value in parameters.items()},
             "numbers": {name: _finite(value) for name, value in numbers.items()},
-            "classes": [label_to_json(label) for label in self.classes_],
-            "positive": label_to_json(self.positive_),
-            **self._named_features(),
         }
-        arrays = {
-            "Z": self._users.rows.Z,
-            "y": self._users.rows.y,
-            "weights": self._users.rows.weights,
-            "starts": self._users.starts,
+        arrays |= {
             "seats": self.seats_,
             "centres": self.centres_,
             "own_theta": self.own_theta_,
@@ -285,17 +279,11 @@ class GroupShrinkage(PreferenceModel):
         for name in ("ridge_", "pull_", "heat_"):
             value = about["numbers"][name]
             setattr(model, name, np.inf if value is None else float(value))
-        rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
-        model._users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
-        model.users_, model.n_comparisons_ = labels, model._users.counts
+        model._from_file(about, labels, arrays)
         model.seats_, model.centres_ = arrays["seats"].astype(np.intp), arrays["centres"]
         if not (arrays["seats"] >= 0).all() or model.seats_.max() >= len(model.centres_):
             raise InvalidParameter("seats")
         model.own_theta_, model.theta_, model.radius_ = (arrays[name] for name in ("own_theta", "theta", "radius"))
-        model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
-        model.positive_ = label_from_json(about["positive"])
-        model.n_features_in_ = model._users.dim
-        model._restore_features(about)
         return model
 
     def _check_parameters(self) -> None:

@@ -18,8 +18,9 @@ from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import is_missing, is_number, plain_array
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
-from prefkin.data.rows import Grown, UserRows, grown
+from prefkin.data.rows import Grown, Rows, UserRows, grown
 from prefkin.data.shards import ShardedComparisons
+from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import AnswerWarning, DependenceWarning, InvalidComparisons, InvalidParameter
 
 __all__ = ["Given", "refuse_more", "refuse_texts", "two_answers"]
@@ -101,6 +102,8 @@ class Given:
     classes_: LabelArray  # (2,) the two answers, sorted
     positive_: Any  # the one of them that means: the first was preferred
     n_features_in_: int
+    users_: LabelArray  # (U,)
+    n_comparisons_: FloatArray  # (U,) N_u
     feature_names_: tuple[str, ...] | None  # from a frame's columns or from `Comparisons`, where they had any
     _users: UserRows
     _past: dict[str, Any]  # what was taken in since the fit, as plain values: so that nothing counts twice
@@ -241,19 +244,29 @@ class Given:
             raise InvalidComparisons(f"users has {len(owner)} labels for {n} rows; give one per row")
         return owner
 
-    def _named_features(self) -> dict[str, Any]:
-        """Feature names for a model file; `checked` ones came from a frame and are compared with later frames.
+    def _for_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What every model file says about answers and features, and the comparisons.
 
-        And what was taken in since the fit.
+        Feature names that are `checked` came from a frame and are compared with later frames.
         """
-        checked = hasattr(self, "feature_names_in_")
-        return {"feature_names": self.feature_names_, "feature_names_checked": checked, "past": self._past}
+        about = {
+            "classes": [label_to_json(label) for label in self.classes_],
+            "positive": label_to_json(self.positive_),
+            "feature_names": self.feature_names_,
+            "feature_names_checked": hasattr(self, "feature_names_in_"),
+            "past": self._past,
+        }
+        return about, {**self._users.rows._asdict(), "starts": self._users.starts}
 
-    def _restore_features(self, about: dict[str, Any]) -> None:
-        """Take names out of what a model file says; files written before there were names have none."""
-        self._past = dict(about.pop("past", {}))
-        names = about.pop("feature_names", None)
-        checked = about.pop("feature_names_checked", False)
+    def _from_file(self, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> None:
+        """Take that out of a model file; older ones say neither which answer is positive nor any names."""
+        rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
+        self._users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
+        self.users_, self.n_comparisons_, self.n_features_in_ = labels, self._users.counts, self._users.dim
+        self.classes_ = np.array([label_from_json(label) for label in about["classes"]])
+        self.positive_ = label_from_json(about.get("positive", self.classes_[1].item()))
+        self._past = dict(about.get("past", {}))
+        names = about.get("feature_names")
         self.feature_names_ = None if names is None else tuple(names)
-        if names is not None and checked:
+        if names is not None and about.get("feature_names_checked", False):
             self.feature_names_in_ = np.array(names, dtype=object)

@@ -17,7 +17,6 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.folds import only, probe_users
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.shards import ShardedComparisons
-from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidParameter, NoEdgeWarning
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
@@ -97,7 +96,6 @@ class OffC2PL(PreferenceModel):
     gamma_: FloatArray
     graph_: Graph
     ridge_: float
-    n_comparisons_: FloatArray
     _scale: Scale | None  # of preferences; None: not asked for
     _keeps_float32 = True
     _among: int | None = None  # U, where not all users are here
@@ -443,26 +441,18 @@ class OffC2PL(PreferenceModel):
         if self._crowd is not None:
             self._crowd.save(path)
             return
-        about = {
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in self.get_params(deep=False).items()
-        }
+        about, arrays = self._for_file()
+        for name, value in self.get_params(deep=False).items():
+            about[name] = value.item() if isinstance(value, np.generic) else value
         about["coverage"] = asdict(self.coverage) if isinstance(self.coverage, ItemRegularity) else "measured"
-        about["classes"] = [label_to_json(label) for label in self.classes_]
-        about["positive"] = label_to_json(self.positive_)
-        about |= self._named_features()
-        arrays = {
+        about["ridge_used"] = float(self.ridge_)
+        arrays |= {
             "own_theta": self.own_theta_,
             "radius": self.radius_,
             "gamma": self.gamma_,
             "theta": self.theta_,
             "enough": self.graph_.enough,
-            "starts": self._users.starts,
-            "Z": self._users.rows.Z,
-            "y": self._users.rows.y,
-            "weights": self._users.rows.weights,
         }
-        about["ridge_used"] = float(self.ridge_)
         if self._scale is not None:
             arrays |= {"scale": np.stack([self._scale.values, self._scale.weights], axis=1)}
         if self.graph_.beliefs is not None:
@@ -472,27 +462,21 @@ class OffC2PL(PreferenceModel):
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> OffC2PL:
         """What `save` wrote."""
-        classes = np.array([label_from_json(label) for label in about.pop("classes")])
-        positive = label_from_json(about.pop("positive", classes[1].item()))  # not said in older files
         if isinstance(about["coverage"], dict):
             about["coverage"] = ItemRegularity(**about["coverage"])
         ridge = about.get("ridge_used", about["ridge"])  # older files know numbers alone
         model = cls(**{name: about[name] for name in cls._get_param_names() if name in about})
-        model._restore_features(about)
+        model._from_file(about, labels, arrays)
         model.ridge_, model._scale = ridge, None
         if "scale" in arrays:
             values, weights = np.ascontiguousarray(arrays["scale"].T)
             model._scale = Scale(values, weights)
-        rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
-        model._users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
         beliefs = None
         if "sites" in arrays and model._scale is not None:
             beliefs = Beliefs(model._users, model._scale.typical, arrays["believed"], arrays["sites"])
         model.graph_ = Graph(
             arrays["own_theta"], arrays["radius"], arrays["gamma"], model.alpha, arrays["enough"], beliefs
         )
-        model.users_, model.n_comparisons_ = labels, model._users.counts
-        model.classes_, model.positive_ = classes, positive
         model.own_theta_, model.radius_, model.gamma_ = arrays["own_theta"], arrays["radius"], arrays["gamma"]
-        model.theta_, model.n_features_in_ = arrays["theta"], rows.Z.shape[1]
+        model.theta_ = arrays["theta"]
         return model

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.data.rows import Rows, UserRows
-from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import expand
 from prefkin.models.files import write_model_file
@@ -27,30 +25,24 @@ __all__ = ["restored", "write"]
 def write(model: PrefKin, path: str | Path | BinaryIO) -> None:
     """Everything that was learnt, to the last digit."""
     mixture, wide = model._fitted.mixture, model._fitted.wide
-    about = {
+    about, arrays = model._for_file()
+    about |= {
         "metric": model.metric,
         "level": model.level,
         "n_jobs": model.n_jobs,
         "predict_for": model.predict_for,
         "random_state": model.random_state if isinstance(model.random_state, int | None) else None,
-        "classes": [label_to_json(label) for label in model.classes_],
-        "positive": label_to_json(model.positive_),
         "structure": model.structure_,
         "numbers": [mixture.prior.within, mixture.prior.between, mixture.prior.top, mixture.evidence],
         "lonely": mixture.prior.lonely,
         "heat": model._fitted.temperature,
         "wide": None if wide is None else [*wide.prior[1:4], wide.evidence],
-        **model._named_features(),
         "own_variance": model._own_variance,
         "over_pooled": model._over_pooled,
         "refit_gain": model.refit_gain_ if np.isfinite(model.refit_gain_) else None,
         "evidence": {name: value if np.isfinite(value) else None for name, value in model.evidence_.items()},
     }
-    arrays = {
-        "Z": model._users.rows.Z,
-        "y": model._users.rows.y,
-        "weights": model._users.rows.weights,
-        "starts": model._users.starts,
+    arrays |= {
         "root": model._fitted.metric.root,
         "own_theta": model.own_theta_,
         "habit": model.habit_,
@@ -66,8 +58,8 @@ def write(model: PrefKin, path: str | Path | BinaryIO) -> None:
 def restored(model: PrefKin, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:
     """The model, which has its parameters, with what `write` wrote; files of before 0.3 say less."""
     model.predict_for = about.get("predict_for", "auto")
-    rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
-    users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
+    model._from_file(about, labels, arrays)
+    users = model._users
     model.habit_ = arrays.get("habit", np.zeros(len(users)))
     sites = _restored(arrays, "site")
     within, between, top, evidence = about["numbers"]
@@ -76,9 +68,6 @@ def restored(model: PrefKin, about: dict[str, Any], labels: Any, arrays: dict[st
     quadratics = expand(metric.signed(users), sites)
     prior = Prior(arrays["m0"], within, between, top, about.get("lonely", 0.0))
     mixture = solved(quadratics, sites, arrays["share"], prior, evidence)
-    model._users, model.users_, model.n_comparisons_ = users, labels, users.counts
-    model.classes_ = np.array([label_from_json(label) for label in about["classes"]])
-    model.positive_ = label_from_json(about.get("positive", model.classes_[1].item()))  # not said in older files
     wide = None
     if about.get("wide"):  # one group with everybody, around 0
         *spreads, evidence = about["wide"]
@@ -99,8 +88,6 @@ def restored(model: PrefKin, about: dict[str, Any], labels: Any, arrays: dict[st
     if about.get("over_pooled") is not None:
         gain, error = map(float, about["over_pooled"])
         model._over_pooled = gain, error
-    model.n_features_in_ = users.dim
-    model._restore_features(about)
     return model
 
 
