@@ -79,10 +79,6 @@ def _grams(rows: Rows, starts: IntArray, users: IntArray) -> FloatArray:
         return matrices
     begin, end = starts[users[0]], starts[users[-1] + 1]
     Z = _scaled(Rows(*(part[begin:end] for part in rows)))
-    size = starts[users + 1] - starts[users]
-    if len(users) * size[0] == len(Z) and (size == size[0]).all():  # all at once
-        stack = Z.reshape(len(users), -1, d)
-        return np.matmul(stack.transpose(0, 2, 1), stack, out=matrices)
     for user, matrix in zip(users, matrices, strict=True):
         own = Z[starts[user] - begin : starts[user + 1] - begin]
         np.matmul(own.T, own, out=matrix)

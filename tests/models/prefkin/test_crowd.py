@@ -14,7 +14,6 @@ from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.crowd import (
     Seating,
     _concentration,
-    _largest,
     _likely_pairs,
     crowd_prior,
     merge_crowd,
@@ -159,14 +158,6 @@ def test_partners_are_those_whose_union_gains_most(rng):
         gain = set_evidence(both, prior.m0, prior.between) - score
         gain[u] = -np.inf
         assert seen[u, np.argsort(-gain)[:6]].all()
-
-
-@pytest.mark.parametrize("width", [70, 640, 1000])
-def test_the_largest_of_each_row_are_found(rng, width):
-    values = rng.standard_normal((9, width))
-    values[3, :5] = 7.0
-    found = np.sort(np.take_along_axis(values, _largest(values, 4), axis=1), axis=1)
-    assert np.array_equal(found, np.sort(values, axis=1)[:, -4:])
 
 
 def test_sums_over_sets(rng):

@@ -58,23 +58,26 @@ class Fitted:
     wide: Mixture | None = None  # what is believed when users are not taken to be exactly alike
     temperature: float = 1.0  # factor on the moderated margins that made held-out probabilities honest
 
-    def covariance(self, user: int) -> FloatArray:
-        """Posterior covariance in the features as given, (d, d).
+    @property
+    def believed(self) -> Mixture:
+        """By which doubt is judged."""
+        return self.mixture if self.wide is None else self.wide
+
+    def covariances(self, users: slice) -> FloatArray:
+        """Posterior covariances in the features as given, of users at consecutive positions, (n, d, d).
 
         Where held-out answers spoke for less spread between users than evidence does, that is no proof: the doubt is
         still that of evidence, and the distance between both answers on top.
         """
-        believed = self.mixture if self.wide is None else self.wide
-        off = self.mixture.mean[user] - believed.mean[user]
-        return self.metric.covariance(believed.person(user).covariance() + np.outer(off, off))
-
-    def covariances(self, users: slice) -> FloatArray:
-        """`covariance` of users at consecutive positions, (n, d, d)."""
-        if self.metric.dim > STACKED_UP_TO:
-            return np.array([self.covariance(user) for user in range(*users.indices(len(self.mixture)))])
-        believed = self.mixture if self.wide is None else self.wide
+        believed, who = self.believed, range(*users.indices(len(self.mixture)))
+        stacked = self.metric.dim <= STACKED_UP_TO
+        C = covariances(believed, users) if stacked else np.array([believed.person(u).covariance() for u in who])
         off = self.mixture.mean[users] - believed.mean[users]
-        return self.metric.covariance(covariances(believed, users) + off[:, :, None] * off[:, None, :])
+        return self.metric.covariance(C + off[:, :, None] * off[:, None, :])
+
+    def covariance(self, user: int) -> FloatArray:
+        """That of one user, (d, d)."""
+        return self.covariances(slice(user, user + 1))[0]
 
     def margins(self, Z: FloatArray, owner: IntArray) -> FloatArray:
         """Moderated margins of rows of some users, drawn towards 0 by doubt, so that probabilities are honest."""

@@ -22,7 +22,7 @@ from prefkin.models.prefkin.mixture import Prior
 __all__ = ["Seating", "crowd_prior", "merge_crowd", "summed_sets"]
 
 ROWS = 256  # sets of about the same information whose partners are looked up together
-COLUMNS = 64  # sets of which only the likeliest is looked at first
+FEW = 64  # sets all of whose pairs are weighed
 
 
 class Seating(NamedTuple):
@@ -177,7 +177,7 @@ def _likely_pairs(sums: Terms, prior: Prior, partners: int) -> tuple[IntArray, I
     are looked up together, with their mean: then all gains are one product of matrices.
     """
     n, d = sums.a.shape
-    if n <= max(2 * partners, COLUMNS):
+    if n <= max(2 * partners, FEW):
         return np.triu_indices(n, 1)
     mean = sums.A.mean(axis=0, dtype=np.float64)
     values, axes = np.linalg.eigh(mean)
@@ -196,20 +196,7 @@ def _likely_pairs(sums: Terms, prior: Prior, partners: int) -> tuple[IntArray, I
             @ np.column_stack([r * a / both[:, None], 0.5 * r / both, level]).T
         )
         gain[np.arange(len(some)), some] = -np.inf
-        found[some] = _largest(gain, partners)
+        found[some] = np.argpartition(gain, n - partners, axis=1)[:, n - partners :]
     one, other = np.repeat(np.arange(n), partners), found.ravel()
     code = np.unique(np.minimum(one, other) * n + np.maximum(one, other))
     return code // n, code % n
-
-
-def _largest(values: FloatArray, count: int) -> IntArray:
-    """Where the largest values of each row are: within the stretches of columns whose maxima are largest."""
-    n, width = values.shape
-    most = np.maximum.reduceat(values, np.arange(0, width, COLUMNS), axis=1)
-    if most.shape[1] <= 2 * count:
-        return np.argpartition(values, width - count, axis=1)[:, width - count :]
-    stretch = np.argpartition(most, most.shape[1] - count, axis=1)[:, most.shape[1] - count :]
-    at = (stretch[:, :, None] * COLUMNS + np.arange(COLUMNS)).reshape(n, -1)
-    among = np.where(at < width, np.take_along_axis(values, np.minimum(at, width - 1), axis=1), -np.inf)
-    best = np.argpartition(among, among.shape[1] - count, axis=1)[:, among.shape[1] - count :]
-    return np.take_along_axis(at, best, axis=1)

@@ -212,13 +212,12 @@ class Mixture:
 
     def margins(self, data: Signed, C: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the margin of each row of these users, (n,) each; `C`: covariances, if known."""
-        mean, variance = np.empty(len(data.X)), np.empty(len(data.X))
-        centre = self.mean.astype(data.X.dtype)
+        mean, variance = self.margin(data), np.empty(len(data.X))
         if data.dim > STACKED_UP_TO:
 
             def one(user: int) -> None:
                 own = data.own(user)
-                mean[own], variance[own] = data.X[own] @ centre[user], self.person(user).variance(data.X[own])
+                variance[own] = self.person(user).variance(data.X[own])
 
             for_each(one, range(len(self)), label="uncertainty of margins")
             return mean, variance
@@ -229,22 +228,15 @@ class Mixture:
             for user, own_C in zip(who.tolist(), covariances(self, who) if C is None else C[who], strict=True):
                 own = data.own(user)
                 X = data.X[own]
-                mean[own] = X @ centre[user]
                 np.einsum("ij,ij->i", X @ own_C, X, out=variance[own])
-        for k in np.flatnonzero((self.share[sure] > 0.5).any(axis=0)).tolist():
-            self._sure_margins(data, np.flatnonzero(sure & (self.share[:, k] > 0.5)), k, mean, variance)
-        return mean, np.maximum(variance, 0.0, out=variance)
-
-    def _sure_margins(self, data: Signed, users: IntArray, k: int, mean: FloatArray, variance: FloatArray) -> None:
-        """Of those who surely are in group k: xᵀ(τ²G + G doubt G)x from Gx, without the matrix in between."""
-        within, doubt, terms = self.prior.within, self.centres.doubt[k], self.terms
-        for user in users.tolist():
-            A = self.terms_of(np.array([user])).A[0] if terms is None else terms.A[user]
+        within = self.prior.within
+        for user in np.flatnonzero(sure).tolist():  # xᵀ(τ²G + G doubt G)x from Gx, without the matrix in between
+            A = self.terms_of(np.array([user])).A[0] if self.terms is None else self.terms.A[user]
             own = data.own(user)
-            X = data.X[own]
-            np.matmul(X, self.mean[user], out=mean[own])
+            X, doubt = data.X[own], self.centres.doubt[np.argmax(self.share[user])]
             through = X - within * np.matmul(X, A)
             np.einsum("ij,ij->i", through @ doubt + within * X, through, out=variance[own])
+        return mean, np.maximum(variance, 0.0, out=variance)
 
 
 def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
@@ -252,30 +244,9 @@ def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
     who = np.arange(*users.indices(len(mixture))) if isinstance(users, slice) else users
     d = len(mixture.prior.m0)
     found = np.empty((len(who), d, d))
-    sure = (mixture.share[who].max(axis=1, initial=0.0) == 1.0) & (mixture.terms is not None)
-    _sure_covariances(mixture, who, np.flatnonzero(sure), found)
-    torn = np.flatnonzero(~sure)
-    for piece in pieces(len(torn), d * d, AT_ONCE):
-        found[torn[piece]] = _covariances(mixture, who[torn[piece]])
+    for piece in pieces(len(who), d * d, AT_ONCE):
+        found[piece] = _covariances(mixture, who[piece])
     return found
-
-
-def _sure_covariances(mixture: Mixture, who: IntArray, at: IntArray, out: FloatArray) -> None:
-    """`covariances` of those who surely are in one group, into out[at]: one matrix at a time stays in the cache."""
-    if mixture.terms is None:
-        return
-    within, (d, _) = mixture.prior.within, out.shape[1:]
-    G, half = np.empty((d, d)), np.empty((d, d))
-    diagonal, diagonal_of_half = np.einsum("ii->i", G), np.einsum("ii->i", half)
-    groups = np.argmax(mixture.share[who[at]], axis=1) if len(at) else at
-    for place, user, group in zip(at.tolist(), who[at].tolist(), groups.tolist(), strict=True):
-        np.multiply(mixture.terms.A[user], -within, out=G)
-        diagonal += 1.0
-        np.matmul(G, mixture.centres.doubt[group], out=half)
-        diagonal_of_half += within
-        C = half @ G
-        np.add(C, C.T, out=out[place])
-        out[place] *= 0.5
 
 
 def _covariances(mixture: Mixture, who: IntArray) -> FloatArray:

@@ -49,7 +49,7 @@ def group_chances(fitted: Fitted, belief: MixtureBelief) -> FloatArray:
 
 def everybody_at_once(fitted: Fitted) -> Crowd:
     """Everybody in their group, with the centre that they share; those who may be elsewhere, for themselves."""
-    known = fitted.mixture if fitted.wide is None else fitted.wide
+    known = fitted.believed
     within, n = known.prior.within, len(known)
     group, keep, spread = np.full(n, -1), np.empty((n, *known.centres.doubt.shape[1:])), np.ones(n)
     sure = np.flatnonzero(known.share.max(axis=1, initial=0.0) >= TRUST.certain_place)
