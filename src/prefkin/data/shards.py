@@ -17,6 +17,7 @@ import numpy as np
 
 from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.checks import label_array
+from prefkin.data.folds import only
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.executor import for_each
@@ -207,8 +208,13 @@ class ShardedComparisons:
         """Also those in which nobody is."""
         return len(self.users)
 
+    @property
+    def inhabited(self) -> list[int]:
+        """Numbers of the shards in which somebody is."""
+        return [number for number, users in enumerate(self.users) if users]
+
     def __iter__(self) -> Iterator[UserRows]:
-        return (self.shard(number) for number in range(self.n_shards) if self.users[number])
+        return (self.shard(number) for number in self.inhabited)
 
     def shard(self, number: int) -> UserRows:
         """All users of one shard."""
@@ -240,6 +246,12 @@ class ShardedComparisons:
     def shards(self, numbers: Sequence[int]) -> UserRows:
         """All users of several shards, in memory together, sorted by label."""
         return self._rows([table for number in numbers for table in self._tables(number)])
+
+    def sample(self, most: int) -> UserRows:
+        """So many people of the first shards: a hash brought them there, so that they are anybody."""
+        enough = int(np.searchsorted(np.cumsum(self.users), most)) + 1
+        rows = self.shards(range(min(enough, self.n_shards)))
+        return only(rows, np.linspace(0, len(rows) - 1, most).astype(int)) if len(rows) > most else rows
 
     def shard_of(self, labels: LabelArray) -> np.ndarray[Any, Any]:
         """In which shard each user would be."""

@@ -93,8 +93,7 @@ class Running(Listener):
 
     _estimate: RunningEstimate
 
-    def __init__(self, offline: Rows, theta: FloatArray, *, ridge: float, kappa: float) -> None:
-        self.offline, self.ridge, self.kappa = offline, ridge, kappa
+    def __init__(self, theta: FloatArray) -> None:
         self.theta = self._first = np.array(theta, dtype=np.float64)
         self.trail = np.zeros_like(self.theta)  # Σ_n θ̃ⁿ
         self._heard: list[tuple[FloatArray, float]] = []
@@ -143,7 +142,7 @@ class Running(Listener):
     @property
     def n_answers(self) -> int:
         """Answers heard so far."""
-        return self._estimate.n - len(self.offline.y)
+        return len(self._heard)
 
     @property
     def belief(self) -> Belief:
@@ -195,7 +194,8 @@ class Likelihood(Running):
     """Algorithm 2: neighbours' rows and answers alike, by regularised maximum likelihood  [paper: theta_n]."""
 
     def __init__(self, rows: Rows, theta: FloatArray, *, ridge: float, kappa: float) -> None:
-        super().__init__(rows, theta, ridge=ridge, kappa=kappa)
+        super().__init__(theta)
+        self.offline, self.ridge, self.kappa = rows, ridge, kappa
         self._estimate = RunningEstimate(rows, self.theta, ridge=ridge)
         self._M = information_matrix(rows, ridge=ridge, kappa=kappa)
 
@@ -251,7 +251,7 @@ class Posterior(Running):
 
     def __init__(self, prior: Belief, habit: float = 0.0) -> None:
         nothing = Rows(np.empty((0, len(prior.mean))), np.empty(0), np.empty(0))
-        super().__init__(nothing, prior.mean, ridge=1.0, kappa=0.25)
+        super().__init__(prior.mean)
         self._prior, self._habit = prior, habit
         self._estimate = RunningEstimate(nothing, np.zeros_like(self.theta), ridge=1.0)
 

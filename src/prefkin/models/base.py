@@ -193,11 +193,12 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         """Positive where the first action is preferred."""
         if "_users" not in vars(self):
             check_is_fitted(self)
-            return self._crowd.log_odds(self._checked_features, Z, users)
         if isinstance(Z, Comparisons):
             users = Z.users if users is None else users
             Z = Z.Z
         features = self._checked_features(Z)
+        if self._crowd is not None:
+            return self._crowd.log_odds(features, users)
         owner = self._owners(users, len(features))
         if features.shape[1] <= SMALL and len(features) == 1:  # no BLAS divides that: nothing to put in order
             return self._margins(features, owner)

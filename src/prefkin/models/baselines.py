@@ -137,8 +137,8 @@ class GroupShrinkage(PreferenceModel):
         trials = _Trials(folds, parts, some=None if self.pull == np.inf else np.array(probe_users(rows)))
         self.ridge_, self.pull_ = self._choose(trials)
         self.heat_ = trials.found[self.ridge_, self.pull_][1]
-        self._users, self.users_, self.seats_ = rows, rows.labels, seats
-        self.n_comparisons_ = rows.counts
+        self._hold(rows)
+        self.seats_ = seats
         self.own_theta_ = estimate_users(rows, ridge=self._own_ridge)
         self.centres_ = _centres(rows, seats, self.ridge_)
         self.theta_ = self.heat_ * _users_from(rows, seats, self.centres_, self.pull_)

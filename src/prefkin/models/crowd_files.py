@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,16 +28,15 @@ def write_crowd(
     about: dict[str, Any],
     arrays: Arrays,
     people: Path,
-    shards: Iterable[int],
     later: Path | None = None,
 ) -> None:
-    """Everything as a whole; `people` is where the shards of these numbers are now, `later` of those who came since."""
+    """Everything as a whole; `people` is where shards of people are now, `later` of those who came since."""
     if not isinstance(folder, str | Path):
         raise InvalidParameter("people in shards are saved to a folder; give its path")
     where = {"shards": str(data.home.resolve()), "fingerprint": data.fingerprint, "more": data.more}
     content = io.BytesIO()
     write_model_file(content, kind, where | about, np.empty(0), arrays)
-    links = {f"{PEOPLE}/{shard_name(k)}": people / shard_name(k) for k in shards}
+    links = {f"{PEOPLE}/{shard_name(k)}": people / shard_name(k) for k in data.inhabited}
     if later is not None:
         links |= {f"{LATER}/{file.parent.name}/{file.name}": file for file in sorted(later.glob("*/*.parquet"))}
     linked_folder(Path(folder), {CROWD_FILE: content.getvalue()}, links)

@@ -146,6 +146,10 @@ class Given:
         self.n_features_in_, self.feature_names_ = data.dim, data.feature_names
         self.classes_, self.positive_ = np.array([0, 1]), 1
 
+    def _hold(self, rows: UserRows) -> None:
+        """Those whose preferences are known."""
+        self._users, self.users_, self.n_comparisons_ = rows, rows.labels, rows.counts
+
     def _forget(self, *attributes: str) -> None:
         """What was computed from the last fit when it was asked for, and these attributes of it."""
         members = (each for kind in type(self).__mro__ for each in vars(kind).items())
@@ -261,8 +265,8 @@ class Given:
     def _from_file(self, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> None:
         """Take that out of a model file; older ones say neither which answer is positive nor any names."""
         rows = Rows(arrays["Z"], arrays["y"], arrays["weights"])
-        self._users = UserRows(rows, arrays["starts"].astype(np.intp), labels)
-        self.users_, self.n_comparisons_, self.n_features_in_ = labels, self._users.counts, self._users.dim
+        self._hold(UserRows(rows, arrays["starts"].astype(np.intp), labels))
+        self.n_features_in_ = rows.Z.shape[1]
         self.classes_ = np.array([label_from_json(label) for label in about["classes"]])
         self.positive_ = label_from_json(about.get("positive", self.classes_[1].item()))
         self._past = dict(about.get("past", {}))

@@ -175,7 +175,7 @@ def test_a_saved_model_reads_the_shard_of_a_user_only(large, tmp_path):
     with pytest.raises(UnknownUser):
         model.belief("nobody")
     large.save(folder)  # takes the place of the former one
-    assert len(list((folder / "people").iterdir())) == len(large._crowd._numbers)
+    assert len(list((folder / "people").iterdir())) == len(large._crowd.data.inhabited)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 

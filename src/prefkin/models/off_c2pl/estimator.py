@@ -180,9 +180,9 @@ class OffC2PL(PreferenceModel):
 
     def _take(self, rows: UserRows, graph: Graph, pooled: FloatArray) -> None:
         self._forget()
-        self._users, self.users_, self.graph_ = rows, rows.labels, graph
-        self.n_comparisons_ = rows.counts
-        self.own_theta_, self.radius_, self.gamma_, self.theta_ = graph.theta, graph.radius, graph.gamma, pooled
+        self._hold(rows)
+        self.graph_, self.theta_ = graph, pooled
+        self.own_theta_, self.radius_, self.gamma_ = graph.theta, graph.radius, graph.gamma
 
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
         from prefkin.models.off_c2pl.shards import fit_shards
@@ -474,9 +474,6 @@ class OffC2PL(PreferenceModel):
         beliefs = None
         if "sites" in arrays and model._scale is not None:
             beliefs = Beliefs(model._users, model._scale.typical, arrays["believed"], arrays["sites"])
-        model.graph_ = Graph(
-            arrays["own_theta"], arrays["radius"], arrays["gamma"], model.alpha, arrays["enough"], beliefs
-        )
-        model.own_theta_, model.radius_, model.gamma_ = arrays["own_theta"], arrays["radius"], arrays["gamma"]
-        model.theta_ = arrays["theta"]
+        own = arrays["own_theta"], arrays["radius"], arrays["gamma"]
+        model._take(model._users, Graph(*own, model.alpha, arrays["enough"], beliefs), arrays["theta"])
         return model

@@ -7,7 +7,7 @@ not kept: for a user who is asked about, the test runs over all shards, and the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ import numpy as np
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray, LabelArray
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import digest
-from prefkin.data.folds import only
 from prefkin.data.rows import Rows, UserRows
 from prefkin.data.shards import ShardedComparisons, Table, shard_name
 from prefkin.data.storage import held_alone
@@ -100,9 +99,9 @@ def fit_shards(model: OffC2PL, data: ShardedComparisons) -> UsersInShards:
     people.mkdir(parents=True, exist_ok=True)
     with held_alone(people):
         gamma = _prepared(model, data)
-        left = [k for k in range(data.n_shards) if data.users[k] and not (people / shard_name(k)).exists()]
+        left = [k for k in data.inhabited if not (people / shard_name(k)).exists()]
         work = partial(locate_shard, model, data, people)
-        done = sum(map(bool, data.users)) - len(left)
+        done = len(data.inhabited) - len(left)
         over_shards(work, left, label="own estimates and radii", done=done, room=data.room)
     return UsersInShards(data, people, model, gamma)
 
@@ -111,10 +110,7 @@ def _prepared(model: OffC2PL, data: ShardedComparisons) -> float | str:
     """λ, the scale of preferences and the threshold, from some users where they are to be learnt."""
     wanted = model.gamma == "auto" or model.ridge == "auto" or model._needs_scale()
     if wanted:
-        enough = int(np.searchsorted(np.cumsum(data.users), SAMPLE)) + 1
-        rows = data.shards(range(min(enough, data.n_shards)))
-        if len(rows) > SAMPLE:
-            rows = only(rows, np.linspace(0, len(rows) - 1, SAMPLE).astype(int))
+        rows = data.sample(SAMPLE)
         model._prepare(rows)
         if model.gamma == "auto":
             return float(model._thresholds(rows, model._locate(rows, data.n_users))[0])
@@ -133,17 +129,13 @@ class UsersInShards:
         from prefkin.data.buckets import read_table
 
         shard = np.empty(0, dtype=np.intp) if only is None else self.data.shard_of(only)
-        numbers = self._numbers if only is None else np.unique(shard).tolist()
+        numbers = self.data.inhabited if only is None else np.unique(shard).tolist()
 
         def read(k: int) -> Table:
             return read_table(self.people / shard_name(k), columns, None if only is None else only[shard == k])
 
         with threads(self.model.n_jobs):
             return for_each(read, numbers)
-
-    @property
-    def _numbers(self) -> list[int]:
-        return [k for k, n in enumerate(self.data.users) if n]
 
     def column(self, name: str) -> Any:
         """Of everybody, shard after shard."""
@@ -175,11 +167,11 @@ class UsersInShards:
 
         with threads(self.model.n_jobs):
             if isinstance(self.gamma, str):
-                lowest = min(for_each(least, self._numbers))
+                lowest = min(for_each(least, self.data.inhabited))
                 gamma = 0.0 if lowest == np.inf else lowest
             else:
                 gamma = self.gamma
-            return gamma, Points.joined(for_each(near, self._numbers))
+            return gamma, Points.joined(for_each(near, self.data.inhabited))
 
     def only(self, users: Sequence[Hashable]) -> OffC2PL:
         """A model in memory of these users and their neighbours, with pooled estimates of these users."""
@@ -202,22 +194,16 @@ class UsersInShards:
 
         model = OffC2PL(**self.model.get_params())
         model.ridge_, model._scale, model._among = self.model.ridge_, self.model._scale, self.data.n_users
-        model._users, model.users_, model.n_comparisons_ = rows, rows.labels, rows.counts
-        model.classes_, model.positive_ = np.array([0, 1]), 1
-        model.n_features_in_, model.feature_names_ = self.data.dim, self.data.feature_names
-        model.graph_, model.own_theta_, model.radius_, model.gamma_ = graph, graph.theta, graph.radius, graph.gamma
-        model.theta_ = graph.theta.copy()
+        model._read_shards(self.data)
+        model._take(rows, graph, graph.theta.copy())
         with threads(model.n_jobs):
             sets = [graph.neighbours(u) for u in asked]
             model.theta_[asked] = pool_estimates(rows, sets, graph.theta, ridge=model.ridge_)
         model.__dict__["_digest"] = digest("OffC2PL", self.data.fingerprint, repr(self.model.get_params()))
         return model
 
-    def log_odds(self, checked: Callable[[Any], FloatArray], Z: Any, users: Any) -> FloatArray:
+    def log_odds(self, features: FloatArray, users: Any) -> FloatArray:
         """Positive where the first action is preferred."""
-        if isinstance(Z, Comparisons):
-            users, Z = Z.users if users is None else users, Z.Z
-        features = checked(Z)
         labels = self.data.whose(users, len(features))
         return self.only(labels.tolist())._log_odds(features, labels)
 
@@ -251,8 +237,7 @@ class UsersInShards:
         }
         scale = self.model._scale
         arrays = {} if scale is None else {"scale": np.stack([scale.values, scale.weights], axis=1)}
-        shards = [k for k, n in enumerate(self.data.users) if n]
-        write_crowd(folder, "OffC2PL", self.data, told, {"none": np.zeros(1), **arrays}, self.people, shards)
+        write_crowd(folder, "OffC2PL", self.data, told, {"none": np.zeros(1), **arrays}, self.people)
 
 
 def load_crowd(folder: Path) -> OffC2PL:
@@ -267,7 +252,6 @@ def load_crowd(folder: Path) -> OffC2PL:
     model.ridge_, model._scale = float(about["ridge"]), None
     if "scale" in arrays:
         model._scale = Scale(*np.ascontiguousarray(arrays["scale"].T))
-    model.n_features_in_, model.feature_names_ = data.dim, data.feature_names
-    model.classes_, model.positive_ = np.array([0, 1]), 1
+    model._read_shards(data)
     model._crowd = UsersInShards(data, folder / PEOPLE, model, about["gamma"])
     return model

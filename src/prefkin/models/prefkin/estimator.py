@@ -199,8 +199,8 @@ class PrefKin(PreferenceModel):
         gain = gain_of_refit(self._fitted, new)
         fitted = taken_in(self._fitted, more)
         own = self._own_of(rows, fitted.metric, more) if "own_theta_" in self.__dict__ else None
-        self._users, self.users_, self.n_comparisons_, self.habit_ = rows, rows.labels, rows.counts, habits
-        self.refit_gain_ = gain
+        self._hold(rows)
+        self.habit_, self.refit_gain_ = habits, gain
         self._keep(fitted)
         if own is not None:
             self.__dict__["own_theta_"] = own
@@ -230,8 +230,7 @@ class PrefKin(PreferenceModel):
         if lesson.tempered:
             temperature = temperature_of_groups(chosen, data, known)
         self.structure_, self.evidence_ = lesson.structure, lesson.evidence
-        self._users, self.users_ = rows, rows.labels
-        self.n_comparisons_ = rows.counts
+        self._hold(rows)
         self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
         self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
         self._own_variance, self.refit_gain_ = lesson.own_variance, -np.inf
@@ -282,10 +281,14 @@ class PrefKin(PreferenceModel):
         for user in np.flatnonzero(place == last):
             yield np.array([user]), np.array([user])
 
+    @property
+    def _groups(self) -> FloatArray:
+        """(U, K) probability of each group."""
+        return self.membership_[:, :-1]
+
     def _togetherness(self, position: int) -> FloatArray:
         """Probability of sharing a group with each user."""
-        share = self._fitted.mixture.share
-        return share @ share[position]
+        return self._groups @ self._groups[position]
 
     @overload
     def neighbours(self, user: Hashable, weights: Literal[False] = False) -> LabelArray: ...
@@ -300,17 +303,17 @@ class PrefKin(PreferenceModel):
         `weights=True` also how much: the user's own answers decide a share of the estimate, the rest comes from the
         others in proportion to their comparisons and the probability that they belong together.
         """
-        if self._crowd is not None:
-            return self._crowd.neighbours(user, weights)
-        u = self.position(user)
-        members = self.members(u)
-        members = members[np.argsort(self._likeness.from_(u)[members], kind="stable")]
+        model = self if self._crowd is None else self._crowd.only([user])
+        u, here = self.position(user), model.position(user)
+        together = self._groups @ model._groups[here]
+        together[u] = 1.0
+        members = np.flatnonzero(together > 0.5)
+        if self._crowd is None:
+            members = members[np.argsort(self._likeness.from_(u)[members], kind="stable")]
         if not weights:
             return self.users_[members]
-        others = self._togetherness(u) * self._users.counts
-        others[u] = 0.0
-        others = others[members]
-        share = (1.0 - own_share(self, u)) * others / above_zero(others.sum())
+        others = np.where(members == u, 0.0, (together * self.n_comparisons_)[members])
+        share = (1.0 - own_share(model, here)) * others / above_zero(others.sum())
         share[members == u] = 1.0 - float(share.sum())
         return self.users_[members], share
 
@@ -328,8 +331,7 @@ class PrefKin(PreferenceModel):
         return known
 
     def _difference(self, position: int, other: int) -> Belief:
-        known = self._fitted.mixture if self._fitted.wide is None else self._fitted.wide
-        C = self._fitted.metric.covariance(difference_covariance(known, position, other))
+        C = self._fitted.metric.covariance(difference_covariance(self._fitted.believed, position, other))
         return Belief.from_covariance(self.theta_[position] - self.theta_[other], C)
 
     def _membership(self) -> tuple[FloatArray, FloatArray]:
@@ -562,22 +564,17 @@ class PrefKin(PreferenceModel):
         (6, 2)
         """
         check_is_fitted(self)
-        if self._crowd is not None:
-            return self._crowd.fold_in(Z, y)
-        fitted = self._fitted
-        if Z is None and y is None:
-            belief, nothing = self._population.nobody, np.zeros(self.n_features_in_)
-            joined = self.users_[fitted.mixture.share @ group_chances(fitted, belief) > 0.5]
-            radius = _ball(belief.covariance, self.level)
-            return FoldedIn(belief.mean, joined, radius, nothing, belief.covariance, fitted.temperature)
-        new = self._newcomer(Z, y)
-        data = fitted.metric.signed(new)
-        belief = self._population.belief(new.rows.Z, new.rows.y)
-        together = fitted.mixture.share @ group_chances(fitted, belief)
-        prior = 1.0 / fitted.mixture.prior.alone
-        own = fitted.metric.preferences(fit_preference(Rows(data.X, np.ones(len(data.X)), data.weights), ridge=prior))
-        radius = _ball(belief.covariance, self.level)
-        return FoldedIn(belief.mean, self.users_[together > 0.5], radius, own, belief.covariance, fitted.temperature)
+        model = self if self._crowd is None else self._crowd.only([])
+        fitted, belief, own = model._fitted, model._population.nobody, np.zeros(self.n_features_in_)
+        if Z is not None or y is not None:
+            new = self._newcomer(Z, y)
+            belief, data = model._population.belief(new.rows.Z, new.rows.y), fitted.metric.signed(new)
+            rows = Rows(data.X, np.ones(len(data.X)), data.weights)
+            own = fitted.metric.preferences(fit_preference(rows, ridge=1.0 / fitted.mixture.prior.alone))
+        joined = self.users_[self._groups @ group_chances(fitted, belief) > 0.5]
+        C = belief.covariance
+        radius = TRUST.caution * float(ball_radius(np.trace(C), (C * C).sum(), self.level))
+        return FoldedIn(belief.mean, joined, radius, own, C, fitted.temperature)
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
@@ -598,11 +595,6 @@ class PrefKin(PreferenceModel):
         return restored(
             cls(**{name: about[name] for name in ("metric", "level", "n_jobs", "random_state")}), about, labels, arrays
         )
-
-
-def _ball(C: FloatArray, level: float) -> float:
-    """Radius of the ball around the mean that holds a normal vector with covariance C with probability `level`."""
-    return TRUST.caution * float(ball_radius(np.trace(C), (C * C).sum(), level))
 
 
 def _refuse_nothing(rows: UserRows) -> None:

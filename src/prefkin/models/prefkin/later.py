@@ -66,10 +66,8 @@ def with_new_answers(crowd: PeopleInShards, new: UserRows) -> tuple[PeopleInShar
     users, rows = crowd.data.more
     more = users + sum(each.strangers for each in found.values()), rows + len(new.rows.y)
     data = replace(crowd.data, later=later / ROWS, more=more)
-    about = crowd.parameters, crowd.metric, groups, crowd.temperature, crowd.structure, crowd.evidence
-    grown_crowd = PeopleInShards(data, crowd.people, *about, crowd.own_variance, counts, sums, later)
-    grown_crowd.read["held"] = held  # removed with it, unless it is saved
-    return grown_crowd, gain
+    changed = {"data": data, "groups": groups, "counts": counts, "sums": sums, "later": later}
+    return replace(crowd, **changed, read={"held": held}), gain  # removed with it, unless it is saved
 
 
 def _as_stored(crowd: PeopleInShards, new: UserRows) -> UserRows:

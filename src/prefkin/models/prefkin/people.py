@@ -6,8 +6,8 @@ holds these users alone, with everybody else known by the sums over them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,14 @@ from prefkin.data.digest import digest
 from prefkin.data.rows import UserRows
 from prefkin.data.shards import ShardedComparisons, Table, replaced, shard_name
 from prefkin.execution.blas import single_threaded
-from prefkin.inference.propagation import Sites, above_zero
+from prefkin.inference.propagation import Sites
 from prefkin.models.crowd_files import LATER, PEOPLE, read_crowd, write_crowd
 from prefkin.models.prefkin.arrays import as_groups, of_groups
 from prefkin.models.prefkin.calibrate import Fitted
-from prefkin.models.prefkin.explain import own_share
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, alone_in, finished
-from prefkin.models.prefkin.newcomer import group_chances
 from prefkin.models.prefkin.settling import State, finish
-from prefkin.models.reports import FoldedIn, Summary
+from prefkin.models.reports import Summary
 
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
@@ -36,39 +34,23 @@ if TYPE_CHECKING:
 __all__ = ["PeopleInShards", "load_crowd"]
 
 
+@dataclass(eq=False)
 class PeopleInShards:
     """Everybody, on disk: behind every method of a fitted `PrefKin` whose people are not in memory."""
 
-    def __init__(
-        self,
-        data: ShardedComparisons,
-        people: Path,
-        parameters: dict[str, Any],
-        metric: Metric,
-        groups: tuple[Mixture, ...],
-        temperature: float,
-        structure: str,
-        evidence: dict[str, float],
-        own_variance: float,
-        counts: IntArray,
-        sums: FloatArray,
-        later: Path | None = None,
-    ) -> None:
-        self.data, self.people, self.parameters, self.metric, self.groups = data, people, parameters, metric, groups
-        self.temperature, self.structure, self.evidence, self.own_variance = (
-            temperature,
-            structure,
-            evidence,
-            own_variance,
-        )
-        self.counts = counts  # likeliest members of each group, and last those alone
-        self.sums = sums  # people whose place is uncertain, what comes from others, comparisons
-        self.later = later  # where those are who answered more since; they and what all share are no longer the same
-        self.read: dict[str, Any] = {}
-
-    @property
-    def _numbers(self) -> list[int]:
-        return [number for number in range(self.data.n_shards) if self.data.users[number]]
+    data: ShardedComparisons
+    people: Path
+    parameters: dict[str, Any]
+    metric: Metric
+    groups: tuple[Mixture, ...]
+    temperature: float
+    structure: str
+    evidence: dict[str, float]
+    own_variance: float
+    counts: IntArray  # likeliest members of each group, and last those alone
+    sums: FloatArray  # people whose place is uncertain, what comes from others, comparisons
+    later: Path | None = None  # where those are who answered more since; they and what all share are no longer the same
+    read: dict[str, Any] = field(default_factory=dict)  # once for all who ask
 
     def _tables(self, columns: list[str], only: LabelArray | None = None) -> list[Table]:
         shard = np.empty(0, dtype=np.intp) if only is None else self.data.shard_of(only)
@@ -132,11 +114,10 @@ class PeopleInShards:
         rows = self.data.of(users)
         rows = UserRows(rows.rows._replace(Z=rows.rows.Z.astype(np.float64)), rows.starts, rows.labels, rows.contexts)
         model = PrefKin(**self.parameters)
-        model._users, model.users_, model.n_comparisons_ = rows, rows.labels, rows.counts
+        model._read_shards(self.data)
+        model._hold(rows)
         model.habit_, model._own_variance = np.zeros(len(rows)), self.own_variance
         model.structure_, model.evidence_ = self.structure, self.evidence
-        model.classes_, model.positive_ = np.array([0, 1]), 1
-        model.n_features_in_, model.feature_names_ = self.data.dim, self.data.feature_names
         if len(rows):
             tables = self._tables(["user", "radius", "groups", "shares", "sites"], rows.labels)
             labels = np.concatenate([np.asarray(table["user"]) for table in tables])
@@ -174,11 +155,8 @@ class PeopleInShards:
             self.read["digest"] = digest("PrefKin", self.data.fingerprint, self.metric.root, *learnt)
         return str(self.read["digest"])
 
-    def log_odds(self, checked: Callable[[Any], FloatArray], Z: Any, users: Any) -> FloatArray:
+    def log_odds(self, features: FloatArray, users: Any) -> FloatArray:
         """Positive where the first action is preferred; users of one shard are read together."""
-        if isinstance(Z, Comparisons):
-            users, Z = Z.users if users is None else users, Z.Z
-        features = checked(Z)
         labels = self.data.whose(users, len(features))
         self.data.refuse_strangers(labels.tolist())
         shard, found = self.data.shard_of(labels), np.empty(len(features))
@@ -191,34 +169,6 @@ class PeopleInShards:
         """One user's; those of everybody are where they were."""
         self.data.refuse_everybody(user)
         return self.only([user]).comparisons()
-
-    def _alike(self, chance: FloatArray) -> LabelArray:
-        """Everybody likelier than not in the groups that are likely by these chances."""
-        together = self.column("membership_")[:, :-1] @ chance
-        return np.asarray(self.column("users_")[together > 0.5])
-
-    def neighbours(self, user: Hashable, weights: bool) -> Any:
-        """Labels of everybody who likelier shares a group with `user` than not; with `weights`, how much they count."""
-        share = self.only([user]).membership_[0, :-1]
-        together = self.column("membership_")[:, :-1] @ share
-        u = self.position(user)
-        together[u] = 1.0
-        members = np.flatnonzero(together > 0.5)
-        labels = self.column("users_")[members]
-        if not weights:
-            return labels
-        others = np.where(members == u, 0.0, (together * self.column("n_comparisons_"))[members])
-        counted = (1.0 - own_share(self.only([user]), 0)) * others / above_zero(others.sum())
-        counted[members == u] = 1.0 - float(counted.sum())
-        return labels, counted
-
-    def fold_in(self, Z: Any, y: Any) -> FoldedIn:
-        """A newcomer among everybody."""
-        model = self.only([])
-        folded = model.fold_in(Z, y)
-        new = model._newcomer(Z, y).rows
-        belief = model._population.belief(new.Z, new.y)
-        return replace(folded, neighbours=self._alike(group_chances(model._fitted, belief)))
 
     def summary(self) -> Summary:
         """How alike these people are."""
@@ -254,7 +204,7 @@ class PeopleInShards:
         arrays = {"root": self.metric.root, "counts": self.counts.astype(np.int64), "sums": self.sums}
         for k, groups in enumerate(self.groups):
             arrays |= {f"{k}.{name}": values for name, values in of_groups(groups).items()}
-        write_crowd(folder, "PrefKin", self.data, about, arrays, self.people, self._numbers, self.later)
+        write_crowd(folder, "PrefKin", self.data, about, arrays, self.people, self.later)
 
 
 def load_crowd(folder: Path) -> PrefKin:
@@ -282,7 +232,6 @@ def load_crowd(folder: Path) -> PrefKin:
         folder / LATER if data.later is not None else None,
     )
     model._past = dict(about.get("past", {}))
-    model.n_features_in_, model.feature_names_ = data.dim, data.feature_names
-    model.classes_, model.positive_ = np.array([0, 1]), 1
+    model._read_shards(data)
     model.structure_, model.evidence_ = model._crowd.structure, model._crowd.evidence
     return model

@@ -208,7 +208,7 @@ class ShardParts:
     def __init__(self, data: ShardedComparisons, root: FloatArray, home: Path, labels: LabelArray, known: Mixture):
         self.data, self.root, self.home = data, root, home
         self.labels, self.known = labels, known  # those who taught the prior
-        self.numbers = _inhabited(data)
+        self.numbers = data.inhabited
         self.state: Path | None = None
         self.steps = 0
 
@@ -285,13 +285,9 @@ class ShardParts:
         return loners
 
 
-def _inhabited(data: ShardedComparisons) -> list[int]:
-    return [number for number in range(data.n_shards) if data.users[number]]
-
-
 def _turns(data: ShardedComparisons, labels: LabelArray) -> list[list[int]]:
     """First the shards in which those are who taught the prior, and some times as many people; then the others."""
-    enough, numbers = max(FIRST * data.n_users, TIMES * len(labels)), _inhabited(data)
+    enough, numbers = max(FIRST * data.n_users, TIMES * len(labels)), data.inhabited
     first = int(np.searchsorted(np.cumsum(data.users), enough)) + 1
     early, late = [k for k in numbers if k < first], [k for k in numbers if k >= first]
     return [early, late] if len(late) > len(early) else [numbers]
@@ -369,12 +365,8 @@ def _sample_size(data: ShardedComparisons) -> int:
 
 
 def _sample(data: ShardedComparisons) -> UserRows:
-    """The people of the first shards: a hash brought them there, so that they are anybody."""
-    wanted = _sample_size(data)
-    enough = int(np.searchsorted(np.cumsum(data.users), wanted)) + 1
-    rows = data.shards(range(min(enough, data.n_shards)))
-    if len(rows) > wanted:
-        rows = only(rows, np.linspace(0, len(rows) - 1, wanted).astype(int))
+    """Those from whom the prior is learnt, in double precision."""
+    rows = data.sample(_sample_size(data))
     return UserRows(rows.rows._replace(Z=rows.rows.Z.astype(np.float64)), rows.starts, rows.labels, rows.contexts)
 
 
