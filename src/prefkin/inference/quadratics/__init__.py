@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics.directions import ByDirections
-from prefkin.inference.quadratics.forms import DENSE, Quadratics, Terms
+from prefkin.inference.quadratics.forms import DENSE, Terms
 from prefkin.inference.quadratics.matrices import SHORT, STACKED_UP_TO, ByMatrices, mirrored
 from prefkin.inference.quadratics.signed import SINGLE_FROM, Signed, per_user_sum
 
@@ -29,6 +29,9 @@ __all__ = [
     "mirrored",
     "per_user_sum",
 ]
+
+Quadratics = ByMatrices | ByDirections
+"""Many users' quadratics: both have the same methods."""
 
 FULL = 0.6  # rows per feature from which a matrix takes less time than as many directions
 

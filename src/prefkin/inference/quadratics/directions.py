@@ -13,7 +13,7 @@ from scipy.linalg import eigh
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
 from prefkin.inference.propagation import Sites
-from prefkin.inference.quadratics.forms import Quadratics, Terms
+from prefkin.inference.quadratics.forms import Terms
 from prefkin.inference.quadratics.signed import Signed, per_user_sum
 
 __all__ = ["ByDirections"]
@@ -23,7 +23,7 @@ REAL = 1e-13  # of the largest eigenvalue: below, a direction is rounding
 
 
 @dataclass(frozen=True, eq=False)
-class ByDirections(Quadratics):
+class ByDirections:
     """The directions of one user after those of another."""
 
     V: FloatArray  # (R, d) R the sum of all ranks
@@ -70,7 +70,7 @@ class ByDirections(Quadratics):
         return ByDirections(self.V[own], self.h[own], self.b[own], self.const[users], starts)
 
     def at(self, variance: float) -> Terms:
-        """Everybody's terms in the mean of a prior with variance τ²."""
+        """Everybody's terms in the mean of a prior with variance τ²: U d² numbers."""
         left = 1.0 / (1.0 + variance * self.h)
         root, weight = np.sqrt(self.h * left).astype(self.V.dtype), left * self.b
 
@@ -103,8 +103,9 @@ class ByDirections(Quadratics):
         pull = (trust[owner] * self.b - self.h * at) / (1.0 + variance * self.h)
         return means + variance * per_user_sum(pull[:, None] * self.V, self.starts)
 
-    def renewed(self, others: ByDirections, mine: IntArray, theirs: IntArray) -> ByDirections:
-        """These users at positions `mine`, others at `theirs`, also in place of them."""
+    def renewed(self, data: Signed, sites: Sites, mine: IntArray, theirs: IntArray) -> ByDirections:
+        """These users at positions `mine`, those with these rows at `theirs`, also in place of them."""
+        others = ByDirections.of(data, sites)
         V, h = np.concatenate([self.V, others.V]), np.concatenate([self.h, others.h])
         b, const = np.concatenate([self.b, others.b]), np.concatenate([self.const, others.const])
         both = ByDirections(V, h, b, const, np.concatenate([self.starts, self.starts[-1] + others.starts[1:]]))

@@ -13,20 +13,17 @@ What follows for θ: its mean is m + τ²(a − Am), its covariance τ²G = τ²
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.inference.propagation import Sites
-from prefkin.inference.quadratics.signed import Signed
+from prefkin.data.arrays import FloatArray
 
-__all__ = ["DENSE", "Quadratics", "Terms"]
+__all__ = ["DENSE", "Terms"]
 
 DENSE = 1 << 16  # memberships from which those of 0 are left out of sums
 
@@ -93,43 +90,3 @@ class Terms:
         few = means.astype(self.A.dtype, copy=False)
         images = (self.A.reshape(n * d, d) @ few.T).reshape(n, d, len(means))
         return self.a @ means.T - 0.5 * np.einsum("udk,kd->uk", images, few, dtype=np.float64)
-
-
-class Quadratics(ABC):
-    """Many users' quadratics."""
-
-    @classmethod
-    @abstractmethod
-    def of(cls, data: Signed, sites: Sites) -> Self:
-        """From the sites of everybody's rows."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def dim(self) -> int:
-        """Number of features."""
-
-    @abstractmethod
-    def some(self, users: IntArray) -> Self:
-        """A few, in the order given."""
-
-    @abstractmethod
-    def at(self, variance: float) -> Terms:
-        """Everybody's terms in the mean of a prior with variance τ²: U d² numbers."""
-
-    @abstractmethod
-    def evidences(self, mean: FloatArray, variance: float) -> FloatArray:
-        """log ∫ exp(quadratic) N(θ; mean, τ² I) dθ of everybody, (U,)."""
-
-    @abstractmethod
-    def posterior_means(self, means: FloatArray, variance: float, trust: FloatArray) -> FloatArray:
-        """As of `Terms`, (U, d), in less time: without the terms."""
-
-    @abstractmethod
-    def renewed(self, others: Self, mine: IntArray, theirs: IntArray) -> Self:
-        """These users at positions `mine`, `others` at `theirs`, also in the place of one of these.
-
-        Quadratics are kept in the same way, in double precision.
-        """

@@ -17,7 +17,7 @@ from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics.evidence import set_evidence
-from prefkin.inference.quadratics.forms import Quadratics, Terms
+from prefkin.inference.quadratics.forms import Terms
 from prefkin.inference.quadratics.signed import Signed, per_user_sum
 
 __all__ = ["SHORT", "STACKED_UP_TO", "ByMatrices", "mirrored"]
@@ -31,7 +31,7 @@ AT_ONCE = 1 << 16  # numbers of small matrices worked on at once: what is made o
 
 
 @dataclass(frozen=True, eq=False)
-class ByMatrices(Quadratics):
+class ByMatrices:
     """Everybody's H and c; with single precision also the rows they were made of."""
 
     H: FloatArray  # (U, d, d)
@@ -82,7 +82,7 @@ class ByMatrices(Quadratics):
         return ByMatrices(self.H[users], self.c[users], self.const[users], source)
 
     def at(self, variance: float) -> Terms:
-        """Everybody's terms in the mean of a prior with variance τ²."""
+        """Everybody's terms in the mean of a prior with variance τ²: U d² numbers."""
         A, a, level = np.empty_like(self.H), np.empty(self.c.shape), np.empty(len(self))
         if self._small:
             d = self.dim
@@ -112,7 +112,7 @@ class ByMatrices(Quadratics):
         return self.const + np.array(for_each(one, range(len(self)), label="evidence"))
 
     def posterior_means(self, means: FloatArray, variance: float, trust: FloatArray) -> FloatArray:
-        """trust × E θ of everybody when θ ~ N(means / trust, τ² I), (U, d)."""
+        """trust × E θ of everybody when θ ~ N(means / trust, τ² I), (U, d), in less time than the terms take."""
         found = np.empty(self.c.shape)
         if self._small:
             for some, H, M in self._stacked(variance):
@@ -129,8 +129,12 @@ class ByMatrices(Quadratics):
         for_each(one, range(len(self)), label="posterior means")
         return found
 
-    def renewed(self, others: ByMatrices, mine: IntArray, theirs: IntArray) -> ByMatrices:
-        """These users at positions `mine`, others in place of them; the rows of single precision are not kept."""
+    def renewed(self, data: Signed, sites: Sites, mine: IntArray, theirs: IntArray) -> ByMatrices:
+        """These users at positions `mine`, those with these rows at `theirs`, also in place of them.
+
+        In double precision: rows of single precision are not kept.
+        """
+        others = ByMatrices.of(data, sites)
         n = len(np.union1d(mine, theirs))
         H, c, const = (np.empty((n, *each.shape[1:]), each.dtype) for each in (self.H, self.c, self.const))
         for target, one, other in ((H, self.H, others.H), (c, self.c, others.c), (const, self.const, others.const)):

@@ -54,8 +54,7 @@ def _renewed(known: Mixture, more: Grown, data: Signed, whole: Signed | None) ->
     everybody = np.empty((len(more.rows), share.shape[1]))
     everybody[more.before], everybody[more.who] = known.share, share
     new, sites = sites, _in_their_rows(known.sites, sites, more)
-    users = known.users
-    users = users.renewed(type(users).of(data, new), more.before, more.who) if whole is None else expand(whole, sites)
+    users = known.users.renewed(data, new, more.before, more.who) if whole is None else expand(whole, sites)
     centres, others = Centres.of(sums, prior), known.others
     mean = _means(users, everybody, centres, prior)
     return Mixture(users, everybody, mean, prior, centres, sites, known.evidence, None, others)
