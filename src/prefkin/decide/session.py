@@ -6,9 +6,10 @@ be written down after every answer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
+from itertools import islice
 from operator import index
 from pathlib import Path
 from typing import Any, Self
@@ -233,18 +234,17 @@ class ActiveSession:
             raise SessionError(
                 f"rule {self.rule!r} reads the answers, so its questions cannot be planned; ask() instead"
             )
-        rule, closed, upcoming = self._rule.copy(_same_stream(self._rng)), self._closed.copy(), self._pending
-        questions: list[Question] = []
-        while len(questions) < n:
-            question = rule.pick(closed, lambda: self.belief) if upcoming is None else upcoming
-            if question is None:
-                break
-            upcoming = None
-            questions.append(question)
+        return list(islice(self._upcoming(lambda: self.belief), max(n, 0)))
+
+    def _upcoming(self, now: Callable[[], Belief]) -> Iterator[Question]:
+        """Questions that the rule would ask, as long as pairs are left; `now()` is what is known by then."""
+        rule, closed, question = self._rule.copy(_same_stream(self._rng)), self._closed.copy(), self._pending
+        while question := question or rule.pick(closed, now):
+            yield question
             if not self.repeat:
                 closed.add(question)
             rule.heard(self.difference(question))
-        return questions
+            question = None
 
     def difference(self, question: Question) -> FloatArray:
         """z = φ(x, a) − φ(x, a′) of a question."""
@@ -321,21 +321,19 @@ class ActiveSession:
             rng = np.random.default_rng(0)
             likely = self.listener.belief.draws(PLAYS, rng).T
             return rehearse([_Play(self, theta, rng) for theta in likely], share, min(cap, LONGEST_PLAY))
-        rule, closed, upcoming = self._rule.copy(_same_stream(self._rng)), self._closed.copy(), self._pending
+        known = self.belief
+        questions = self._upcoming(lambda: known)
 
         def next_question(belief: Belief) -> tuple[FloatArray, float] | None:
-            nonlocal upcoming
-            question = rule.pick(closed, lambda: belief) if upcoming is None else upcoming
+            nonlocal known
+            known = belief
+            question = next(questions, None)
             if question is None:
                 return None
-            upcoming = None
-            if not self.repeat:
-                closed.add(question)
             z = self.difference(question)
-            rule.heard(z)
             return z, belief.expected_slope(z)
 
-        return forecast(self.belief, next_question, share, cap)
+        return forecast(known, next_question, share, cap)
 
     @in_one_order
     def enough(self, tolerance: float = 0.1, level: float = 0.95, draws: int = 1000, random_state: Any = 0) -> Enough:
