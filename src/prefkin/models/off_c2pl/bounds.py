@@ -48,10 +48,7 @@ def own_radius(model: OffC2PL, user: Hashable) -> float:
     u = model.position(user)
     n, d = float(model.n_comparisons_[u]), model.n_features_in_
     alone = confidence_width(n, d, ridge=model.ridge_, kappa=model.kappa, failure=model.delta)
-    together = confidence_width(
-        n, d, ridge=model.ridge_, kappa=model.kappa, failure=model.delta / (2 * len(model.users_))
-    )
-    return float(model.radius_[u]) * alone / together
+    return float(model.radius_[u]) * alone / model._width(n, d, len(model.users_))
 
 
 def information_floor(model: OffC2PL) -> FloatArray:
@@ -62,9 +59,8 @@ def information_floor(model: OffC2PL) -> FloatArray:
     [4.25, 5.0]
     """
     _refuse_other_radii(model)
-    failure, d = model.delta / (2 * len(model.users_)), model.n_features_in_
-    constants = {"ridge": model.ridge_, "kappa": model.kappa, "failure": failure}
-    widths = np.array([confidence_width(float(n), d, **constants) for n in model.n_comparisons_])
+    U, d = len(model.users_), model.n_features_in_
+    widths = np.array([model._width(float(n), d, U) for n in model.n_comparisons_])
     return (widths / model.radius_) ** 2
 
 

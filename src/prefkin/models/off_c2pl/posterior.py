@@ -10,7 +10,7 @@ estimate and variational bounds make τ², and radii with it, too small when ans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,8 +96,16 @@ def believe(rows: Rows, variance: float) -> Posterior:
     >>> one.mean.round(3).tolist(), round(one.evidence, 6) == round(float(np.log(0.5)), 6)
     ([0.413, 0.0], True)
     """
-    X, basis = _within_span((2.0 * rows.y - 1.0)[:, None] * rows.Z)
-    return _propagate(X, basis, rows.weights, variance, None)
+    return next(_along(rows, [variance]))
+
+
+def _along(rows: Rows, variances: Iterable[float], close: float = CLOSE) -> Iterator[Posterior]:
+    """The posterior for one τ² after the other, each from the sites of the one before."""
+    (X, basis), sites = _within_span((2.0 * rows.y - 1.0)[:, None] * rows.Z), None
+    for variance in variances:
+        found = _propagate(X, basis, rows.weights, float(variance), sites, close)
+        sites = found.sites
+        yield found
 
 
 def _within_span(X: FloatArray) -> tuple[FloatArray, FloatArray | None]:
@@ -114,7 +122,7 @@ def _propagate(
     weights: FloatArray,
     variance: float,
     sites: Sites | None,
-    close: float = CLOSE,
+    close: float,
 ) -> Posterior:
     r, copies = X.shape[1], above_zero(weights)
     sites = Sites.start(weights, variance * np.einsum("ij,ij->i", X, X)) if sites is None else sites
@@ -158,14 +166,7 @@ def learn_scale(users: UserRows, asked: Sequence[int] | None = None) -> Scale:
 
     def evidence(points: list[int]) -> FloatArray:
         def of(user: int) -> list[float]:
-            rows = users.of(user)
-            X, basis = _within_span((2.0 * rows.y - 1.0)[:, None] * rows.Z)
-            values, sites = [], None
-            for k in points:
-                found = _propagate(X, basis, rows.weights, float(grid[k]), sites, ROUGHLY)
-                values.append(found.evidence)
-                sites = found.sites
-            return values
+            return [found.evidence for found in _along(users.of(user), grid[points], ROUGHLY)]
 
         # sorted sums: the order of users must not decide the last digit
         return np.sort(for_each(of, heard, label="scale of preferences"), axis=0).sum(axis=0)
@@ -196,13 +197,7 @@ def calibrated_radii(users: UserRows, theta: FloatArray, scale: Scale, *, level:
     """
 
     def radius(user: int) -> float:
-        rows, centre = users.of(user), theta[user]
-        X, basis = _within_span((2.0 * rows.y - 1.0)[:, None] * rows.Z)
-        sites, first, second = None, np.zeros(len(scale.values)), np.zeros(len(scale.values))
-        for k, variance in enumerate(scale.values):
-            found = _propagate(X, basis, rows.weights, float(variance), sites)
-            sites = found.sites
-            first[k], second[k] = found.moments(centre)
+        first, second = np.array([found.moments(theta[user]) for found in _along(users.of(user), scale.values)]).T
         mean = float(scale.weights @ first)
         square = float(scale.weights @ (second + 0.5 * (first - mean) ** 2))
         return ball_radius(mean, square, level)
