@@ -14,8 +14,14 @@ from prefkin.evaluate.plots import as_png, plot_coverage, plot_reliability, plot
 from prefkin.inference.quadratics import Signed
 from prefkin.models.baselines import mixture_em, per_user, pooled
 from prefkin.models.coverage import coverage_map
-from prefkin.models.prefkin.explain import _length_error, rows_to_half
-from prefkin.models.prefkin.odds import _without, difference_covariance, equality_odds, joining_odds
+from prefkin.models.prefkin.explain import (
+    _length_error,
+    _without,
+    difference_covariance,
+    equality_odds,
+    joining_odds,
+    rows_to_half,
+)
 from prefkin.models.prefkin.places import place
 from tests.conftest import answers_by_degrees, draw_answers
 from tests.models.test_files import rewritten

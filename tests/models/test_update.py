@@ -15,8 +15,8 @@ from prefkin.data.synthetic import make_population
 from prefkin.errors import InvalidComparisons, InvalidParameter, PriorWarning
 from prefkin.inference.quadratics import expand
 from prefkin.models.baselines import per_user
+from prefkin.models.prefkin.explain import _without
 from prefkin.models.prefkin.mixture import Centres, solved
-from prefkin.models.prefkin.odds import _without
 from prefkin.models.prefkin.places import place
 from prefkin.models.prefkin.update import ROUNDS
 from tests.conftest import answers_by_degrees

@@ -11,15 +11,15 @@ from prefkin import Comparisons, PrefKin
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
-from prefkin.models.prefkin.crowd import (
+from prefkin.models.prefkin.merging import (
     Seating,
     _concentration,
     _likely_pairs,
     crowd_prior,
+    merge,
     merge_crowd,
     summed_sets,
 )
-from prefkin.models.prefkin.merging import merge
 from prefkin.models.prefkin.mixture import Prior
 from prefkin.models.prefkin.settings import LIMITS
 

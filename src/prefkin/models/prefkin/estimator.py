@@ -52,14 +52,13 @@ from prefkin.models.prefkin.calibrate import (
     Fitted,
     temperature_of_groups,
 )
-from prefkin.models.prefkin.explain import explained, own_share
+from prefkin.models.prefkin.explain import difference_covariance, explained, own_share
 from prefkin.models.prefkin.file import restored, write
 from prefkin.models.prefkin.lesson import Teacher
 from prefkin.models.prefkin.metric import KINDS, Metric
 from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, finished, pieces
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
-from prefkin.models.prefkin.odds import difference_covariance
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import settle
 from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in

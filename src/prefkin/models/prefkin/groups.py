@@ -1,8 +1,8 @@
 """Who belongs together: the search for the groups that users' answers speak for.
 
-A Chinese-restaurant prior (concentration 1) on the partition; sets of users are merged while evidence grows (`merging`,
-among many as in `crowd`), then everybody may move (`places`). Scales and the common mean follow by evidence. `settling`
-places those who were not asked.
+A Chinese-restaurant prior (concentration 1) on the partition; sets of users are merged while evidence grows
+(`merging`), then everybody may move (`places`). Scales and the common mean follow by evidence. `settling` places those
+who were not asked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
-from prefkin.models.prefkin.crowd import Seating, crowd_prior
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
-from prefkin.models.prefkin.merging import as_share, merge, partition_evidence
+from prefkin.models.prefkin.merging import Seating, as_share, crowd_prior, merge, partition_evidence
 from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Mixture, Prior, alone_in, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign

@@ -1,19 +1,31 @@
-"""Sets of users are merged while evidence grows."""
+"""Sets of users are merged while evidence grows.
+
+Among few, the two sets whose union gains most are merged, again and again. All pairs of some thousand people are too
+many to weigh: in a crowd partners are those whose union would gain most if everybody's answers told about the same
+directions, which takes one product of vectors a pair; the likeliest are weighed exactly. The clearer half of the unions
+that both sides like best happens at once. A set's centre is better known than its members: partners are looked up anew
+whenever half of the sets are gone.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.special import digamma, gammaln
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.inference.quadratics import Terms
 from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
-from prefkin.models.prefkin.crowd import Seating, crowd_prior, merge_crowd, summed_sets
 from prefkin.models.prefkin.mixture import Prior, pieces
 from prefkin.models.prefkin.settings import LIMITS
 
-__all__ = ["as_share", "merge", "merged_sets", "partition_evidence"]
+__all__ = ["Seating", "as_share", "crowd_prior", "merge", "partition_evidence"]
 
 USUAL = (1.5, 5.0, np.inf)  # members of a group, as merging a crowd expects them: clear unions first
+ROWS = 256  # sets of about the same information whose partners are looked up together
+FEW = 64  # sets all of whose pairs are weighed
 
 
 def merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) -> IntArray:
@@ -49,17 +61,6 @@ def merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) -
         if total > best[0]:
             best = (total, partition.copy())
     return np.unique(best[1], return_inverse=True)[1]
-
-
-def _merge_many(users: Terms, prior: Prior, partition: IntArray, partners: int) -> IntArray:
-    """In a crowd: with the prior that its sets suggest, or from nobody together through several, clear unions first."""
-    sizes, tried = np.bincount(partition), list[tuple[float, IntArray]]()
-    if sizes.max() > 1:
-        return merge_crowd(users, prior, partition, Seating.of(sizes), partners)
-    for usual in USUAL:
-        partition = merge_crowd(users, prior, partition, Seating.of_groups_of(usual, len(users)), partners)
-        tried.append((partition_evidence(users, partition, prior) + crowd_prior(np.bincount(partition)), partition))
-    return max(tried, key=lambda each: each[0])[1]
 
 
 def _partners(users: Terms, sums: Terms, prior: Prior, partition: IntArray, partners: int) -> BoolArray:
@@ -110,6 +111,191 @@ def partition_evidence(users: Terms, partition: IntArray, prior: Prior) -> float
     return float(set_evidence(summed_sets(users, partition), prior.m0, prior.between).sum())
 
 
-def merged_sets(users: Terms, prior: Prior) -> FloatArray:
-    """Memberships, (U, K), in the sets of two and more that evidence unites these users to."""
-    return as_share(merge(users, prior, np.arange(len(users))))
+# -- in a crowd ------------------------------------------------------------------------------------------------------
+
+
+class Seating(NamedTuple):
+    """What a partition of a crowd is worth before any answer, as log weights.
+
+    A person stands alone with an unknown probability; groups are a Chinese-restaurant process whose concentration is
+    where the groups found are likeliest.
+    """
+
+    alone: float  # standing alone, where joining a group of n members weighs log n
+    group: float  # a group beside log (members − 1)!
+
+    @classmethod
+    def of(cls, sizes: IntArray) -> Seating:
+        """As these sets suggest."""
+        members = int(sizes[sizes > 1].sum())
+        concentration = _concentration(int((sizes > 1).sum()), members)
+        odds = (int((sizes == 1).sum()) + 1.0) / (members + 1.0)
+        return cls(float(np.log(odds * (members + concentration))), float(np.log(concentration)))
+
+    @classmethod
+    def of_groups_of(cls, size: float, people: int) -> Seating:
+        """A restaurant whose groups would have about so many members."""
+        log = float(np.log(_concentration(int(people / size), people)))
+        return cls(log, log)
+
+    def weigh(self, sizes: IntArray) -> FloatArray:
+        """Of each set."""
+        return np.where(sizes > 1, self.group + gammaln(sizes), self.alone)
+
+
+def crowd_prior(sizes: IntArray) -> float:
+    """log probability of a partition of a crowd: who is alone, and who belongs with whom."""
+    groups, alone = sizes[sizes > 1], int((sizes == 1).sum())
+    members, concentration = int(groups.sum()), _concentration(len(groups), int(groups.sum()))
+    value = gammaln(alone + 1) + gammaln(members + 1) - gammaln(alone + members + 2) + gammaln(groups).sum()
+    value += len(groups) * np.log(concentration) + gammaln(concentration) - gammaln(concentration + members)
+    return float(value)
+
+
+def _concentration(groups: int, members: int) -> float:
+    """Where so many groups of so many people are likeliest, at least 1: α (ψ(α + members) − ψ(α)) = groups."""
+    alpha = 1.0
+    for _ in range(200):
+        last, alpha = alpha, float(np.clip(groups / max(digamma(alpha + members) - digamma(alpha), 1e-9), 1.0, 1e9))
+        if abs(alpha - last) < 1e-6 * alpha:
+            break
+    return alpha
+
+
+def _merge_many(users: Terms, prior: Prior, partition: IntArray, partners: int) -> IntArray:
+    """In a crowd: with the prior that its sets suggest, or from nobody together through several, clear unions first."""
+    sizes, tried = np.bincount(partition), list[tuple[float, IntArray]]()
+    if sizes.max() > 1:
+        return merge_crowd(users, prior, partition, Seating.of(sizes), partners)
+    for usual in USUAL:
+        partition = merge_crowd(users, prior, partition, Seating.of_groups_of(usual, len(users)), partners)
+        tried.append((partition_evidence(users, partition, prior) + crowd_prior(np.bincount(partition)), partition))
+    return max(tried, key=lambda each: each[0])[1]
+
+
+def merge_crowd(users: Terms, prior: Prior, partition: IntArray, seating: Seating, partners: int) -> IntArray:
+    """Unite sets as long as evidence and the prior of the partition gain; partners are looked up anew by rounds."""
+    while True:
+        sums = summed_sets(users, partition)
+        into = _united(sums, np.bincount(partition), prior, seating, partners)
+        partition = np.unique(into[partition], return_inverse=True)[1]
+        if partition.max() + 1 == len(sums) or partition.max() == 0:
+            return partition
+
+
+def summed_sets(users: Terms, partition: IntArray) -> Terms:
+    """Sums over the users of each set."""
+    return users.summed(csr_array((np.ones(len(users)), partition, np.arange(len(users) + 1))))
+
+
+class _Pairs(NamedTuple):
+    """Pairs of sets that may unite, the first before the second, and what that gains."""
+
+    one: IntArray
+    other: IntArray
+    gain: FloatArray
+
+    def some(self, which: BoolArray | IntArray) -> _Pairs:
+        return _Pairs(self.one[which], self.other[which], self.gain[which])
+
+    def liked_best(self, n: int) -> _Pairs:
+        """Those that both sides like best, the clearer half of them; of equals the first."""
+        most = np.zeros(n)
+        for side in (self.one, self.other):
+            np.maximum.at(most, side, self.gain)
+        best = self.some((self.gain > 0.0) & (self.gain == most[self.one]) & (self.gain == most[self.other]))
+        if not len(best.gain):
+            return best
+        best = best.some(best.gain >= np.median(best.gain))
+        first = np.full(n, len(best.gain))  # pairs are in order, so that the first of a set comes first
+        for side in (best.one, best.other):
+            np.minimum.at(first, side, np.arange(len(best.gain)))
+        place = np.arange(len(best.gain))
+        return best.some((first[best.one] == place) & (first[best.other] == place))
+
+    def renamed(self, into: IntArray, grown: BoolArray, partners: int) -> tuple[_Pairs, int]:
+        """Between what sets became, and how many pairs are as before: those come first.
+
+        Sets that have grown keep their likeliest partners, by what their parts would have gained.
+        """
+        one, other = into[self.one], into[self.other]
+        new = grown[one] | grown[other]
+        low, high, gain = np.minimum(one, other)[new], np.maximum(one, other)[new], self.gain[new]
+        order = np.lexsort([-gain, high, low])
+        low, high, gain = low[order], high[order], gain[order]
+        first = np.concatenate([[True], (low[1:] != low[:-1]) | (high[1:] != high[:-1])])[: len(low)] & (low != high)
+        fresh, kept = _Pairs(low[first], high[first], gain[first]), self.some(~new)
+        near = np.zeros(len(fresh.gain), dtype=bool)
+        for side in (fresh.one, fresh.other):
+            near |= grown[side] & (_rank(side, fresh.gain) < partners)
+        both = (np.concatenate(columns) for columns in zip(kept, fresh.some(near), strict=True))
+        return _Pairs(*both), len(kept.gain)
+
+
+def _rank(of: IntArray, value: FloatArray) -> IntArray:
+    """How many entries of the same set have a larger value."""
+    order = np.lexsort([-value, of])
+    start = np.concatenate([[0], np.flatnonzero(np.diff(of[order])) + 1]) if len(of) else np.zeros(0, dtype=np.intp)
+    count = np.diff(np.append(start, len(of)))
+    rank = np.empty(len(of), dtype=np.intp)
+    rank[order] = np.arange(len(of)) - np.repeat(start, count)
+    return rank
+
+
+def _united(sums: Terms, sizes: IntArray, prior: Prior, seating: Seating, partners: int) -> IntArray:
+    """For each set the one in which it ends, once half of them are gone or no union gains; sums and sizes change."""
+    n, into = len(sums), np.arange(len(sums))
+    score, left = set_evidence(sums, prior.m0, prior.between) + seating.weigh(sizes), n
+
+    def gains(one: IntArray, other: IntArray) -> FloatArray:
+        together = _union(sums, one, other, prior) + seating.weigh(sizes[one] + sizes[other])
+        return together - score[one] - score[other]
+
+    one, other = _likely_pairs(sums, prior, 2 * partners)
+    pairs = _Pairs(one, other, gains(one, other))
+    while left > n // 2 and len((best := pairs.liked_best(n)).one):
+        step = np.arange(n)
+        step[best.other] = best.one
+        score[best.one] += best.gain + score[best.other]
+        sizes[best.one] += sizes[best.other]
+        for total in (sums.A, sums.a, sums.level):
+            total[best.one] += total[best.other]
+        into, left = step[into], left - len(best.one)
+        grown = np.zeros(n, dtype=bool)
+        grown[best.one] = True
+        pairs, known = pairs.renamed(step, grown, partners)
+        pairs.gain[known:] = gains(pairs.one[known:], pairs.other[known:])
+    return into
+
+
+def _likely_pairs(sums: Terms, prior: Prior, partners: int) -> tuple[IntArray, IntArray]:
+    """Pairs of sets, the first before the second: of each set its likeliest partners.
+
+    As if every set's information were a multiple w of the mean one, in whose units a union gains
+    f(a + a′, w + w′) − f(a, w) − f(a′, w′) with f(a, w) = (r‖a‖²/(1 + rw) − d log(1 + rw))/2. Sets of about the same w
+    are looked up together, with their mean: then all gains are one product of matrices.
+    """
+    n, d = sums.a.shape
+    if n <= max(2 * partners, FEW):
+        return np.triu_indices(n, 1)
+    mean = sums.A.mean(axis=0, dtype=np.float64)
+    values, axes = np.linalg.eigh(mean)
+    values = np.maximum(values, 1e-9 * values[-1])
+    a = (sums.a - sums.A @ prior.m0) @ axes / np.sqrt(values)
+    r = prior.between * float(np.exp(np.log(values).mean()))
+    w = np.einsum("uii->u", sums.A, dtype=np.float64) / np.trace(mean)
+    size = np.einsum("ud,ud->u", a, a)
+    alone = 0.5 * (r * size / (1.0 + r * w) - d * np.log1p(r * w))
+    order, found = np.argsort(w, kind="stable"), np.empty((n, partners), dtype=np.intp)
+    for some in (order[start : start + ROWS] for start in range(0, n, ROWS)):
+        both = 1.0 + r * (w[some].mean() + w)
+        level = 0.5 * (r * size / both - d * np.log(both)) - alone
+        gain = (
+            np.column_stack([a[some], size[some], np.ones(len(some))])
+            @ np.column_stack([r * a / both[:, None], 0.5 * r / both, level]).T
+        )
+        gain[np.arange(len(some)), some] = -np.inf
+        found[some] = np.argpartition(gain, n - partners, axis=1)[:, n - partners :]
+    one, other = np.repeat(np.arange(n), partners), found.ravel()
+    code = np.unique(np.minimum(one, other) * n + np.maximum(one, other))
+    return code // n, code % n

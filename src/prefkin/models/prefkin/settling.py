@@ -29,7 +29,7 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites, above_zero, refine
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
 from prefkin.inference.steps import farthest
-from prefkin.models.prefkin.merging import merged_sets
+from prefkin.models.prefkin.merging import as_share, merge
 from prefkin.models.prefkin.mixture import (
     IN_CACHE,
     Centres,
@@ -444,7 +444,7 @@ def _with_sets_of_loners(loners: Loners, sums: Sums, prior: Prior) -> tuple[Sums
         return sums, loners._replace(
             part=np.empty(0, dtype=np.intp), position=np.empty(0, dtype=np.intp), share=np.empty((0, old))
         )
-    new = merged_sets(loners.terms, prior)
+    new = as_share(merge(loners.terms, prior, np.arange(len(loners.part))))  # in sets of two and more
     seated = np.flatnonzero(new.any(axis=1))
     terms, change = loners.terms[seated], np.zeros((len(seated), old + new.shape[1]))
     change[:, :old], change[:, old:] = -loners.share[seated], new[seated]
