@@ -40,7 +40,7 @@ def held_back(sites: Sites, data: Signed, mean: FloatArray, variance: FloatArray
 
     def slopes(users: IntArray) -> tuple[IntArray, IntArray, Callable[[FloatArray], FloatArray]]:
         """Rows of users, whose they are, and the slope after some share of the way."""
-        rows = np.concatenate([np.arange(data.starts[u], data.starts[u + 1]) for u in users])
+        rows = data.rows_of(users)
         ends = np.concatenate([[0], np.cumsum(np.diff(data.starts)[users])])
         owner = np.repeat(np.arange(len(users)), np.diff(ends))
         some, known = sites.of(rows), None if data.offset is None else data.offset[rows]

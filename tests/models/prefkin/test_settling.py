@@ -13,7 +13,7 @@ from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin import settling
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups
-from prefkin.models.prefkin.mixture import Others, nobody, solved, summed
+from prefkin.models.prefkin.mixture import Others, nobody, solved
 from prefkin.models.prefkin.settling import STEPS, State, Told
 
 DIM, GROUPS, ROWS = 5, 3, 30
@@ -113,7 +113,7 @@ def test_whoever_is_not_looked_at_again_would_have_stayed_as_they_are(rng):
     for name in ("precision", "pull", "level"):
         np.testing.assert_allclose(getattr(one.sites, name), getattr(other.sites, name), rtol=1e-12)
     np.testing.assert_allclose(change.terms.A, same.terms.A, atol=1e-10)
-    after = summed(expand(data, one.sites).at(around.prior.within), one.share)
+    after = expand(data, one.sites).at(around.prior.within).summed(one.share)
     for name in ("A", "a", "level"):
         np.testing.assert_allclose(getattr((sums.terms + change.terms), name), getattr(after, name), atol=1e-9)
 

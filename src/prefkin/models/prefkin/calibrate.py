@@ -253,9 +253,9 @@ def temperature_of_groups(groups: Mixture, data: Signed, known: IntArray) -> flo
     return best_temperature(losses_by_temperature(groups, data))
 
 
-def losses_by_temperature(groups: Mixture, data: Signed, C: FloatArray | None = None) -> FloatArray:
-    """How badly each answer is foretold by all others, in sum, at each temperature, (T,); `C` as in `margins`."""
-    middle, spread = cavities(groups.sites, data.weights, *groups.margins(data, C))
+def losses_by_temperature(groups: Mixture, data: Signed) -> FloatArray:
+    """How badly each answer is foretold by all others, in sum, at each temperature, (T,)."""
+    middle, spread = cavities(groups.sites, data.weights, *groups.margins(data))
     margin = moderated(middle, spread)
     smaller, wrong = -np.abs(margin), float(data.weights @ np.maximum(-margin, 0.0))
     chance, found = np.empty_like(margin), list[float]()

@@ -8,7 +8,6 @@ who were not asked.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -85,16 +84,12 @@ def _from_start(
 # -- scales ------------------------------------------------------------------------------------------------------------
 
 
-class _Scales(NamedTuple):
-    prior: Prior
-    after: Prior  # one step further
-    terms: Terms  # everybody's, for τ²
-
-
-def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, spread: float, effort: Effort) -> _Scales:
+def _scales(
+    users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, spread: float, effort: Effort
+) -> tuple[Prior, Prior, Terms]:
     """τ², ρ², m_0 and σ² by evidence; τ² as a mean where little is known of it, so that it does not collapse to 0.
 
-    `terms` are everybody's for the τ² to start from.
+    `terms` are everybody's for the τ² to start from. The prior, the one a step further, and everybody's terms for it.
     """
     for step in range(effort.steps):
         terms = users.at(prior.within) if step else terms
@@ -109,7 +104,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
             break
         prior = after
     if scaling.determined >= TRUST.determined:
-        return _Scales(prior, after, terms)
+        return prior, after, terms
 
     def evidence(within: float) -> float:
         single = alone_in(share) @ users.evidences(prior.m0, within + prior.between)
@@ -117,7 +112,7 @@ def _scales(users: Quadratics, terms: Terms, share: FloatArray, prior: Prior, sp
 
     within = averaged(evidence, np.append(prior.within * NEAR, spread * WITHIN), effort.values)
     prior = prior._replace(within=within)
-    return _Scales(prior, prior, users.at(within))
+    return prior, prior, users.at(within)
 
 
 def _stretch(data: Signed, found: Mixture) -> float:

@@ -210,8 +210,8 @@ class Mixture:
         centre = np.where(alone[:, None], prior.m0, centres[group])
         return Around(users, centre, np.where(alone, prior.alone, prior.within))
 
-    def margins(self, data: Signed, C: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the margin of each row of these users, (n,) each; `C`: covariances, if known."""
+    def margins(self, data: Signed) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the margin of each row of these users, (n,) each."""
         mean, variance = self.margin(data), np.empty(len(data.X))
         if data.dim > STACKED_UP_TO:
 
@@ -221,14 +221,14 @@ class Mixture:
 
             for_each(one, range(len(self)), label="uncertainty of margins")
             return mean, variance
-        sure = (self.share.max(axis=1, initial=0.0) >= 1.0 - LIMITS.unlikely) & (C is None)
+        sure = self.share.max(axis=1, initial=0.0) >= 1.0 - LIMITS.unlikely
         torn = np.flatnonzero(~sure)
         for piece in pieces(len(torn), data.dim**2, IN_CACHE):
             who = torn[piece]
-            for user, own_C in zip(who.tolist(), covariances(self, who) if C is None else C[who], strict=True):
+            for user, C in zip(who.tolist(), covariances(self, who), strict=True):
                 own = data.own(user)
                 X = data.X[own]
-                np.einsum("ij,ij->i", X @ own_C, X, out=variance[own])
+                np.einsum("ij,ij->i", X @ C, X, out=variance[own])
         within = self.prior.within
         for user in np.flatnonzero(sure).tolist():  # xᵀ(τ²G + G doubt G)x from Gx, without the matrix in between
             A = self.terms_of(np.array([user])).A[0] if self.terms is None else self.terms.A[user]
@@ -300,7 +300,7 @@ def solved(
     return Mixture(users, share, mean, prior, centres, sites, evidence, crowd.terms)
 
 
-def nobody(centres: Centres, prior: Prior, others: Others, evidence: float) -> Mixture:
+def nobody(centres: Centres, prior: Prior, others: Others, evidence: float = -np.inf) -> Mixture:
     """Groups without any of their members."""
     K, d = centres.mean.shape
     users = ByMatrices(np.empty((0, d, d)), np.empty((0, d)), np.empty(0))

@@ -16,7 +16,7 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import joining_gain, joint_evidence, set_evidence
-from prefkin.models.prefkin.mixture import Centres, Crowd, Mixture, Prior, alone_in, pieces, solved
+from prefkin.models.prefkin.mixture import Centres, Crowd, Mixture, Others, Prior, alone_in, nobody, pieces, solved
 from prefkin.models.prefkin.settings import LIMITS, affordable
 
 __all__ = ["NOBODY", "asked_anew", "assign", "place"]
@@ -37,9 +37,9 @@ def assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contender
         share = share[:, share.sum(axis=0) > NOBODY]
         if share.shape[1] == 0:
             break
-        centres, sizes = Centres.of(crowd.summed(share), prior), share.sum(axis=0)
-        old = share[asked]
-        new = asked_anew(crowd, share, asked, alone[asked], centres, sizes, prior, contenders)
+        others = Others(share.sum(axis=0), by_degrees=False)
+        groups, old = nobody(Centres.of(crowd.summed(share), prior), prior, others), share[asked]
+        new = asked_anew(crowd, share, asked, alone[asked], groups, contenders)
         moved = np.abs(new - old)
         change = float(moved.sum()) / len(share) if many else float(moved.max(initial=0.0))
         share[asked] = new if turn < 4 else (new + old) / 2.0  # damped, should two partitions alternate
@@ -55,9 +55,7 @@ def asked_anew(
     share: FloatArray,
     asked: IntArray,
     alone: FloatArray,
-    centres: Centres,
-    sizes: FloatArray,
-    prior: Prior,
+    groups: Mixture,
     contenders: int,
     sure: float = 1.0,
 ) -> FloatArray:
@@ -65,11 +63,11 @@ def asked_anew(
 
     From a probability of `sure` on, a place is taken as found: nothing is left for others.
     """
-    new = np.empty((len(asked), len(sizes)))
+    new = np.empty((len(asked), len(groups.sizes)))
     for piece, own in crowd:
         some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
         mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
-        fits = _fits(mine, share[asked[some]], centres, sizes, prior, alone[some], contenders, sure)
+        fits = _fits(mine, share[asked[some]], groups, alone[some], contenders, sure)
         new[some] = _chances(fits, alone[some], sure)
     return new
 
@@ -102,7 +100,7 @@ def place(
         alone = (
             np.full(len(users), -np.inf) if known.by_degrees else users.evidences(prior.m0, prior.alone) + prior.lonely
         )
-        fits = _fits(terms, nowhere, known.centres, sizes, prior, alone, contenders, sure)
+        fits = _fits(terms, nowhere, known, alone, contenders, sure)
         if without is not None:
             fits[without.user, without.group] = without.fits(terms, sizes, prior)
         share = np.ones(fits.shape) if known.by_degrees else _chances(fits, alone, sure)
@@ -157,7 +155,7 @@ class _Without(NamedTuple):
         return wide
 
 
-def _chances(fits: FloatArray, alone: FloatArray, sure: float = 1.0) -> FloatArray:
+def _chances(fits: FloatArray, alone: FloatArray, sure: float) -> FloatArray:
     """Probability of each group from log weights of the groups and of standing alone; 1 where above `sure`."""
     log = np.column_stack([fits, alone])
     chance = np.exp(log - log.max(axis=1, keepdims=True))
@@ -169,20 +167,14 @@ def _chances(fits: FloatArray, alone: FloatArray, sure: float = 1.0) -> FloatArr
 
 
 def _fits(
-    own: Terms,
-    share: FloatArray,
-    centres: Centres,
-    sizes: FloatArray,
-    prior: Prior,
-    alone: FloatArray,
-    contenders: int,
-    sure: float = 1.0,
+    own: Terms, share: FloatArray, groups: Mixture, alone: FloatArray, contenders: int, sure: float
 ) -> FloatArray:
     """log of (others in the group) × (evidence with the user / evidence without), for each user and group.
 
     Exact where a group may matter, for the likeliest few; −∞ where bounds show that it is out of the question. With
     places that are taken as found (`sure` below 1), a lower bound where that is enough to find one.
     """
+    centres, sizes, prior = groups.centres, groups.sizes, groups.prior
     K, d = centres.mean.shape
     bare = replace(centres.sums, level=np.zeros(len(centres.sums)))
     full, log = set_evidence(bare, prior.m0, prior.between), np.full(share.shape, -np.inf)

@@ -12,10 +12,9 @@ from scipy.sparse import csr_array
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.shards import Table
 from prefkin.inference.information import ball_radius
-from prefkin.inference.quadratics import STACKED_UP_TO, Signed, per_user_sum
+from prefkin.inference.quadratics import Signed, per_user_sum
 from prefkin.models.prefkin.arrays import Arrays
 from prefkin.models.prefkin.calibrate import Fitted, losses_by_temperature
-from prefkin.models.prefkin.mixture import covariances
 from prefkin.models.prefkin.settings import TRUST
 
 __all__ = ["Posteriors"]
@@ -35,25 +34,21 @@ class Posteriors(NamedTuple):
 
     @classmethod
     def of(cls, fitted: Fitted, data: Signed, judged: IntArray) -> Posteriors:
-        """The temperature is `judged` by some of them; covariances are made once."""
-        mixture, wide, metric = fitted.mixture, fitted.wide, fitted.metric
-        C = covariances(mixture, slice(None)) if data.dim <= STACKED_UP_TO else None
-        known = fitted.covariances(slice(None)) if C is None or wide is not None else metric.covariance(C)
-        loss = np.zeros(1)
+        """The temperature is `judged` by some of them."""
+        mixture, C, loss = fitted.mixture, fitted.covariances(slice(None)), np.zeros(1)
         if len(judged):
-            few = mixture.some(data, judged), data.some(judged), None if C is None else C[judged]
-            loss = losses_by_temperature(*few)
+            loss = losses_by_temperature(mixture.some(data, judged), data.some(judged))
         terms = mixture.terms_of(np.arange(len(data))) if mixture.terms is None else mixture.terms
         own = np.einsum("uii->u", terms.A, dtype=np.float64)
         from_others = 1.0 - mixture.prior.within * own / data.dim
         return cls(
             per_user_sum(data.weights, data.starts),
-            metric.preferences(mixture.mean),
-            np.einsum("uii->u", known),
-            np.einsum("uij,uij->u", known, known),
+            fitted.metric.preferences(mixture.mean),
+            np.einsum("uii->u", C),
+            np.einsum("uij,uij->u", C, C),
             mixture.weights,
             np.where(mixture.share.max(axis=1, initial=0.0) > 0.5, from_others, 0.0),
-            np.array([site for each in (mixture, wide) if each is not None for site in each.sites[:3]]),
+            np.array([site for each in (mixture, fitted.wide) if each is not None for site in each.sites[:3]]),
             loss,
         )
 

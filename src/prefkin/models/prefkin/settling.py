@@ -266,8 +266,7 @@ def seat_step(people: People, state: State | None, told: Told) -> tuple[State, S
         who = asked[piece]
         users, old = expand(people.some(who), state.sites.of(people.rows_of(who))), share[who]
         alone, crowd = users.evidences(prior.m0, prior.alone) + prior.lonely, Crowd(users, prior.within)
-        every, groups = np.arange(len(who)), (around.centres, around.sizes, prior, CONTENDERS, LIMITS.sure)
-        new = asked_anew(crowd, old, every, alone, *groups)
+        new = asked_anew(crowd, old, np.arange(len(who)), alone, around, CONTENDERS, LIMITS.sure)
         change, share[who] = change + crowd.summed(new - old), new
         moved += np.append((new - old).sum(axis=0), np.abs(new - old).sum())
         unsure = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure

@@ -78,15 +78,10 @@ class Task(NamedTuple):
     after: Path  # what this step is told, and what it finds
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def _arrays_at(file: Path) -> Arrays:
     """What is the same for all shards is read once."""
     return read_arrays(file)
-
-
-@lru_cache(maxsize=8)
-def _labels_at(file: Path) -> frozenset[Hashable]:
-    return frozenset(read_arrays(file)["labels"].tolist())
 
 
 class PeopleOfShard:
@@ -183,7 +178,7 @@ def finish_shard(task: Finish, number: int) -> None:
         people = PeopleOfShard(task.data, task.root, number, checked=False)
         groups = [as_groups(_arrays_at(file)) for file in task.groups]
         states = [as_state(read_arrays(folder / f"state-{number}.npz")) for folder in task.states]
-        taught = frozenset() if task.taught is None else _labels_at(task.taught)
+        taught = set() if task.taught is None else set(_arrays_at(task.taught)["labels"].tolist())
         judge = np.array([label in taught for label in people.labels.tolist()], dtype=bool)
         found = list[Posteriors]()
         for piece in a_few(len(people), groups[0].centres):
