@@ -434,25 +434,28 @@ class PrefKin(PreferenceModel):
     def summary(self) -> Summary:
         """How alike these people are, and how sure that is; `print` says it in words."""
         check_is_fitted(self)
+        grouped, more = self.structure_ == "groups", dict[str, Any]()
         if self._crowd is not None:
-            return self._crowd.summary()
-        places = np.argmax(self.membership_, axis=1)
-        last = self.membership_.shape[1] - 1
-        grouped = self.structure_ == "groups"
-        sizes = np.bincount(places, minlength=last + 1)[:-1]
+            n, places, sums = self._crowd.data.n_users, self._crowd.counts, self._crowd.sums
+        else:
+            n, membership = len(self._users), self.membership_
+            places = np.bincount(np.argmax(membership, axis=1), minlength=membership.shape[1])
+            uncertain = (membership.max(axis=1) < TRUST.certain_place).sum()
+            sums = np.array([uncertain, self._from_others().sum(), self._users.counts.sum()])
+            more = self._who_is_like_whom(self.structure_) | {"over_pooled": self._over_pooled}
+            if self.habit_.any():
+                more["first_side"] = float(np.mean(self.habit_)), float(np.std(self.habit_))
         return Summary(
             self.structure_,
-            len(places),
-            float(self._users.counts.sum()),
-            self._users.dim,
-            tuple(sorted((int(size) for size in sizes if size), reverse=True)) if grouped else (),
-            int((places == last).sum()) if grouped else 0,
-            int((self.membership_.max(axis=1) < TRUST.certain_place).sum()) if grouped else None,
-            float(np.mean(self._from_others())),
-            None if len(places) == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
-            (float(np.mean(self.habit_)), float(np.std(self.habit_))) if self.habit_.any() else None,
-            self._over_pooled,
-            **self._who_is_like_whom(self.structure_),
+            n,
+            float(sums[2]),
+            self.n_features_in_,
+            tuple(sorted((int(size) for size in places[:-1] if size), reverse=True)) if grouped else (),
+            int(places[-1]) if grouped else 0,
+            int(sums[0]) if grouped else None,
+            float(sums[1]) / n,
+            None if n == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
+            **more,
         )
 
     def _from_others(self) -> FloatArray:

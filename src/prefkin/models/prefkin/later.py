@@ -66,8 +66,8 @@ def with_new_answers(crowd: PeopleInShards, new: UserRows) -> tuple[PeopleInShar
     users, rows = crowd.data.more
     more = users + sum(each.strangers for each in found.values()), rows + len(new.rows.y)
     data = replace(crowd.data, later=later / ROWS, more=more)
-    changed = {"data": data, "groups": groups, "counts": counts, "sums": sums, "later": later}
-    return replace(crowd, **changed, read={"held": held}), gain  # removed with it, unless it is saved
+    read = {"held": held}  # removed with it, unless it is saved
+    return replace(crowd, data=data, groups=groups, counts=counts, sums=sums, later=later, read=read), gain
 
 
 def _as_stored(crowd: PeopleInShards, new: UserRows) -> UserRows:

@@ -26,7 +26,6 @@ from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, alone_in, finished
 from prefkin.models.prefkin.settling import State, finish
-from prefkin.models.reports import Summary
 
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
@@ -169,24 +168,6 @@ class PeopleInShards:
         """One user's; those of everybody are where they were."""
         self.data.refuse_everybody(user)
         return self.only([user]).comparisons()
-
-    def summary(self) -> Summary:
-        """How alike these people are."""
-        grouped, (uncertain, from_others, comparisons) = self.structure == "groups", self.sums.tolist()
-        sizes = tuple(sorted((int(size) for size in self.counts[:-1] if size), reverse=True))
-        n = self.data.n_users
-        return Summary(
-            self.structure,
-            n,
-            comparisons,
-            self.data.dim,
-            sizes if grouped else (),
-            int(self.counts[-1]) if grouped else 0,
-            int(uncertain) if grouped else None,
-            from_others / n,
-            None if n == 1 else self.evidence["groups"] - self.evidence["by degrees"],
-            None,
-        )
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
