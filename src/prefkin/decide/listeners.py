@@ -29,20 +29,24 @@ __all__ = ["Likelihood", "Listener", "Mixture", "Posterior"]
 SAME = 1e-4  # by which estimates of other versions, from the same answers, may differ
 
 
-class Listener(ABC):
-    """What a session needs of the one who listens."""
+class Running(ABC):
+    """Those who keep one estimate up to date."""
 
     theta: FloatArray  # the estimate from all that was heard
+    _estimate: RunningEstimate
+
+    def __init__(self, theta: FloatArray) -> None:
+        self.theta = self._first = np.array(theta, dtype=np.float64)
+        self.trail = np.zeros_like(self.theta)  # Σ_n θ̃ⁿ
+        self._heard: list[tuple[FloatArray, float]] = []
+        self._belief: Belief | None = None
+
+    # -- what the two decide -----------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def start(self) -> Belief:
         """What query rules start from."""
-
-    @property
-    @abstractmethod
-    def belief(self) -> Belief:
-        """Where the preference lies by now."""
 
     @property
     @abstractmethod
@@ -54,52 +58,9 @@ class Listener(ABC):
     def information(self) -> tuple[FloatArray, FloatArray]:
         """The information matrix before the first answer, and now."""
 
-    @property
-    @abstractmethod
-    def n_answers(self) -> int:
-        """Answers heard so far."""
-
-    @abstractmethod
-    def hear(self, z: FloatArray, y: float) -> None:
-        """Take the answer about difference `z`, 1 when the first action was preferred; all of it or nothing."""
-
-    @abstractmethod
-    def without_last(self) -> Listener:
-        """The same, had the last answer not been given."""
-
-    @abstractmethod
-    def copy(self) -> Self:
-        """One who goes on from here without changing this one."""
-
     @abstractmethod
     def identity(self) -> tuple[FloatArray, ...]:
         """What it starts from: by that a saved session recognises it, where there is no model to ask."""
-
-    @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """All that the answers do not tell, as plain JSON values."""
-
-    @abstractmethod
-    def restore(self, Z: FloatArray, y: FloatArray, state: dict[str, Any]) -> None:
-        """Go back to a state, given the answers up to there."""
-
-    @abstractmethod
-    def compare(self, state: dict[str, Any]) -> None:
-        """Refuse a state of version 1 that has not learnt from its answers what this one has."""
-
-
-class Running(Listener):
-    """Those who keep one estimate up to date."""
-
-    _estimate: RunningEstimate
-
-    def __init__(self, theta: FloatArray) -> None:
-        self.theta = self._first = np.array(theta, dtype=np.float64)
-        self.trail = np.zeros_like(self.theta)  # Σ_n θ̃ⁿ
-        self._heard: list[tuple[FloatArray, float]] = []
-        self._belief: Belief | None = None
-
-    # -- what the two decide -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
@@ -119,7 +80,7 @@ class Running(Listener):
     # -- what they have in common ------------------------------------------------------------------------------------
 
     def hear(self, z: FloatArray, y: float) -> None:
-        """Refit with one more row."""
+        """Refit with one more row, about difference `z`: all of it or nothing."""
         row, offset = self._enter(z)
         self._estimate.hear(row, y, offset)
         self.theta = self._leave(self._estimate.theta)
@@ -178,7 +139,7 @@ class Running(Listener):
         self.theta, self.trail, self._belief = theta, trail, None
 
     def compare(self, state: dict[str, Any]) -> None:
-        """Refuse a state in which the same answers have taught something else."""
+        """Refuse a state of version 1 in which the same answers have taught something else."""
         for name, now in (("theta", self.theta), ("trail", self.trail)):
             if not np.allclose(self._vector(state, name), now, rtol=SAME, atol=SAME * float(np.abs(now).max())):
                 raise ValueError(f"{name} does not follow from the answers")
@@ -292,7 +253,7 @@ class Posterior(Running):
         return Belief(self.theta, solve_triangular(factor, self._prior.root.T, lower=True).T)
 
 
-class Mixture(Listener):
+class Mixture:
     """The mean of the posterior over all groups to which somebody may belong: of a newcomer all there are.
 
     What is believed follows from the answers alone, whatever their order, so that nothing else is kept.
@@ -312,7 +273,7 @@ class Mixture(Listener):
         return self._now
 
     @property
-    def theta(self) -> FloatArray:  # type: ignore[override]
+    def theta(self) -> FloatArray:
         """E θ."""
         return self._now.mean
 
@@ -368,3 +329,7 @@ class Mixture(Listener):
     def compare(self, state: dict[str, Any]) -> None:  # noqa: ARG002
         """It is younger than that version."""
         raise ValueError("rows or a posterior, not a mixture")
+
+
+Listener = Running | Mixture
+"""Whoever listens in a session: both have the same methods."""

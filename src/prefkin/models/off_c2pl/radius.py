@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Protocol
 
 import numpy as np
 from scipy.integrate import quad
@@ -25,32 +24,22 @@ KAPPA_UNIT_BALL = float(1.0 / (2.0 + np.e**2 + np.e**-2))
 """κ: the least slope σ′ of the sigmoid when ‖θ‖ ≤ 1 and ‖φ‖ ≤ 1, so that |θᵀz| ≤ 2  [paper: kappa]."""
 
 
-class Coverage(Protocol):
-    """Where the information floor of each user comes from."""
-
-    def floor(self, users: UserRows, *, ridge: float, kappa: float) -> FloatArray:
-        """A lower bound of λ_min(M_u) for each user, shape (U,)."""
-
-    def least_count(self, *, n_users: int, dim: int, delta: float) -> float:
-        """Comparisons without which a user is not connected at all."""
-
-    def growth(self, users: UserRows, *, ridge: float, kappa: float) -> tuple[float, float]:
-        """The floor without comparisons, and by how much each one raises it if coverage goes on as it is."""
-
-
 class Measured:
     """No assumption: each user's own smallest eigenvalue  [paper: CI]."""
 
     def floor(self, users: UserRows, *, ridge: float, kappa: float) -> FloatArray:
-        """λ_min(M_u)."""
+        """λ_min(M_u) of each user, shape (U,), or a lower bound of it."""
         return least_eigenvalues(users.rows, users.starts) + ridge / kappa
 
     def least_count(self, *, n_users: int, dim: int, delta: float) -> float:  # noqa: ARG002
-        """None needed."""
+        """Comparisons without which a user is not connected at all: none."""
         return 0.0
 
     def growth(self, users: UserRows, *, ridge: float, kappa: float) -> tuple[float, float]:
-        """From the median user; with fewer rows than features, the mean eigenvalue, which is the best case."""
+        """The floor without comparisons, and by how much each one raises it if coverage goes on as it is.
+
+        From the median user; with fewer rows than features, the mean eigenvalue, which is the best case.
+        """
         prior = ridge / kappa
         some = np.unique(np.linspace(0, len(users) - 1, min(len(users), 20)).astype(int))
         rates = [least_eigenvalue(users.of(user)) / max(users.counts[user], 1e-300) for user in some]
@@ -120,3 +109,7 @@ class ItemRegularity:
     def growth(self, users: UserRows, *, ridge: float, kappa: float) -> tuple[float, float]:  # noqa: ARG002
         """λ̃_a / 2 each, by assumption."""
         return 0.0, self.smoothed / 2.0
+
+
+Coverage = Measured | ItemRegularity
+"""Where the information floor of each user comes from."""
