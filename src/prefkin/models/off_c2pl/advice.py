@@ -65,25 +65,14 @@ def what_an_edge_takes(
     )
     needs = f"needs gamma above {distance + allowance:.3g}, {radii}"
     if width is not None:
-        needs += f", or {_many(coverage, users, threshold / (2 * graph.alpha), width, ridge, kappa)} {now}"
+        start, rate = coverage.growth(users, ridge=ridge, kappa=kappa)
+        count = comparisons_for_an_edge(threshold / (2 * graph.alpha), width, start, rate)
+        many = f"about {count:.2g}" if np.isfinite(count) else f"more than {MOST_COMPARISONS:.0e}"
+        needs += f", or {many} comparisons per user {now}"
     return (
         f"nobody is connected: {reason}. A first edge, between {one!r} and {other!r}, {needs}; "
         "gamma='auto' chooses by held-out answers instead"
     )
-
-
-def _many(
-    coverage: Coverage,
-    users: UserRows,
-    radius: float,
-    width: Callable[[float], float],
-    ridge: float,
-    kappa: float,
-) -> str:
-    start, rate = coverage.growth(users, ridge=ridge, kappa=kappa)
-    count = comparisons_for_an_edge(radius, width, start, rate)
-    many = f"about {count:.2g}" if np.isfinite(count) else f"more than {MOST_COMPARISONS:.0e}"
-    return f"{many} comparisons per user"
 
 
 def comparisons_for_an_edge(radius: float, width: Callable[[float], float], start: float, rate: float) -> float:

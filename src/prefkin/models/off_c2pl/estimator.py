@@ -211,9 +211,14 @@ class OffC2PL(PreferenceModel):
         """Own estimates (unless known) and radii of these users among `n_users`: the graph before any threshold."""
         n_users = len(rows) if n_users is None else n_users
         theta = estimate_users(rows, ridge=self.ridge_) if theta is None else theta
-        radius = self._paper_radii(rows, n_users) if self.radius == "theory" else self._calibrated_radii(rows, theta)
+        if self.radius == "calibrated" and self._scale is not None:
+            radius = calibrated_radii(rows, theta, self._scale, level=1.0 - self.delta)
+        else:
+            radius = self._paper_radii(rows, n_users)
+        informed = self._scale if self.distance == "information" else None
+        beliefs = None if informed is None else Beliefs.of(rows, informed.typical)
         enough = rows.counts >= self._coverage().least_count(n_users=n_users, dim=rows.dim, delta=self.delta)
-        return Graph(theta, radius, np.zeros(len(rows)), self.alpha, enough, self._beliefs(rows))
+        return Graph(theta, radius, np.zeros(len(rows)), self.alpha, enough, beliefs)
 
     def _paper_radii(self, rows: UserRows, n_users: int) -> FloatArray:
         """CI_u."""
@@ -223,15 +228,6 @@ class OffC2PL(PreferenceModel):
         with np.errstate(divide="ignore"):  # item regularity knows nothing about a user without comparisons
             radius: FloatArray = width / np.sqrt(floor)
         return radius
-
-    def _calibrated_radii(self, rows: UserRows, theta: FloatArray) -> FloatArray:
-        assert self._scale is not None
-        return calibrated_radii(rows, theta, self._scale, level=1.0 - self.delta)
-
-    def _beliefs(self, rows: UserRows) -> Beliefs | None:
-        if self.distance == "euclidean" or self._scale is None:
-            return None
-        return Beliefs.of(rows, self._scale.typical)
 
     def _needs_scale(self) -> bool:
         return self.radius == "calibrated" or self.distance == "information"
