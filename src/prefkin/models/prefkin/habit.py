@@ -38,21 +38,18 @@ class Habits(NamedTuple):
     evidence: float  # log evidence over no habit at all
 
 
-def with_habits(rows: UserRows, known: IntArray, fit: Fit) -> tuple[UserRows, Fit, Habits | None]:
+def with_habits(rows: UserRows, known: IntArray, fit: Fit) -> tuple[UserRows, Fit]:
     """Rows that know people's habits, where there are any, and a fit to some of the people (`known`) beside them."""
     if not sides_mean_something(rows):
-        return rows, fit, None
-    found = find_habits(only(rows, known), fit.degrees, fit.data)
-    evidence = found.evidence
-    if evidence < HABIT.clearly:
-        return rows, fit, None
+        return rows, fit
+    if find_habits(only(rows, known), fit.degrees, fit.data).evidence < HABIT.clearly:
+        return rows, fit
     for _ in range(HABIT.rounds):
         data = fit.data if len(known) == len(rows) else fit.metric.signed(rows)
         people = fit.degrees if len(known) == len(rows) else settle(fit.degrees, known, data)
-        found = find_habits(rows, people, data)
-        rows = replace(rows, habits=found.each)
+        rows = replace(rows, habits=find_habits(rows, people, data).each)
         fit = fitted_in(only(rows, known), "isotropic")
-    return rows, fit, found._replace(evidence=evidence)
+    return rows, fit
 
 
 def find_habits(rows: UserRows, people: Mixture, data: Signed) -> Habits:

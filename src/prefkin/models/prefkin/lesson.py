@@ -58,7 +58,7 @@ class Teacher:
         """What these people, or as many of them as can be afforded, teach about people."""
         known = self._sample(rows, min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2)))
         crowd = self._sample(rows, max(largest_crowd(len(rows), len(rows.rows.y) / len(rows), rows.dim), len(known)))
-        rows, plain, _ = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
+        rows, plain = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
         few, some = only(rows, known), search(plain, None)
         company = only(rows, crowd) if len(crowd) > len(known) else None
         verdict, found = Verdict(), some
