@@ -77,6 +77,12 @@ def test_a_plan_is_what_asking_one_at_a_time_gives(model, candidates, rng, rule,
     assert repeat or len(set(planned)) == 8
 
 
+@pytest.mark.parametrize("n", [2.5, "2", -1])
+def test_a_plan_is_of_a_whole_number_of_questions(model, candidates, n):
+    with pytest.raises(InvalidParameter, match="n must be a whole number"):
+        model.session(3, candidates, rule="coverage").plan(n)
+
+
 def test_a_rule_that_reads_answers_cannot_be_planned(model, candidates):
     with pytest.raises(SessionError, match="reads the answers"):
         model.session(3, candidates, rule="fisher").plan(3)

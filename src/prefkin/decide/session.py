@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import islice
+from numbers import Integral
 from operator import index
 from pathlib import Path
 from typing import Any, Self
@@ -30,7 +31,7 @@ from prefkin.decide.population import Population
 from prefkin.decide.rules import QueryRule, rule_named
 from prefkin.decide.rules.pairs import Pairs, Question
 from prefkin.decide.states import STATE_VERSION, UNDO, answers_of, fingerprint, read_state, sealed, write_state
-from prefkin.errors import SessionError
+from prefkin.errors import InvalidParameter, SessionError
 from prefkin.execution.blas import in_one_order, single_threaded
 
 __all__ = ["ActiveSession"]
@@ -234,7 +235,9 @@ class ActiveSession:
             raise SessionError(
                 f"rule {self.rule!r} reads the answers, so its questions cannot be planned; ask() instead"
             )
-        return list(islice(self._upcoming(lambda: self.belief), max(n, 0)))
+        if not isinstance(n, Integral) or n < 0:
+            raise InvalidParameter(f"n must be a whole number of at least 0; got {n!r}")
+        return list(islice(self._upcoming(lambda: self.belief), int(n)))
 
     def _upcoming(self, now: Callable[[], Belief]) -> Iterator[Question]:
         """Questions that the rule would ask, as long as pairs are left; `now()` is what is known by then."""

@@ -70,6 +70,7 @@ def test_it_comes_back_from_disk_and_takes_in_newcomers(frame, data, tmp_path):
     large.save(tmp_path / "kin")
     again = prefkin.load(tmp_path / "kin")
     assert again.neighbours(4).tolist() == large.neighbours(4).tolist() == memory.neighbours(4).tolist()
+    assert again.comparisons(4).feature_names == again.feature_names_ != ()
     Z, y = memory.comparisons(4).Z[:30], memory.comparisons(4).y[:30]
     one, other = again.fold_in(Z, y), memory.fold_in(Z, y)
     np.testing.assert_allclose(one.theta, other.theta, atol=2e-6)

@@ -211,7 +211,9 @@ class UsersInShards:
         """One user's; those of everybody are where they were."""
         self.data.refuse_everybody(user)
         rows = self.data.of([user])
-        return Comparisons.from_arrays(rows.rows.Z, rows.rows.y, rows.labels[rows.owner], weights=rows.rows.weights)
+        Z, y, weights = rows.rows
+        names = self.data.feature_names
+        return Comparisons.from_arrays(Z, y, rows.labels[rows.owner], weights=weights, feature_names=names)
 
     def fold_in(self, new: UserRows) -> FoldedIn:
         """A newcomer, by the same test."""
