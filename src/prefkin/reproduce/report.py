@@ -18,8 +18,7 @@ from prefkin.errors import InvalidTable
 from prefkin.reproduce.claims import CLAIMS
 from prefkin.reproduce.figures import METRICS
 from prefkin.reproduce.plan import DATA, EXPERIMENTS, Plan, read_plan
-from prefkin.reproduce.summary import average, common_runs, curve, label_of, origin_of, per_run, winners
-from prefkin.reproduce.talk import TALKERS
+from prefkin.reproduce.summary import average, common_runs, curve, described, per_run, winners
 from prefkin.reproduce.trial import NOT_COMPARED
 
 __all__ = [
@@ -116,7 +115,7 @@ def as_html(blocks: Sequence[Block]) -> str:
 
 
 def _name(plan: Plan, key: str) -> str:
-    label = TALKERS[key].label if plan.kind == "active" else label_of(key)
+    label = described(key, plan.kind).label
     runs = min(dict(plan.only_in).get(key, plan.runs), plan.runs)
     return label if runs == plan.runs else f"{label}, {runs} of {plan.runs} runs"
 
@@ -157,12 +156,7 @@ def command(plan: Plan) -> str:
 
 def claims_table(plan: Plan, rows: pl.DataFrame) -> Table:
     """Every claim that is about this experiment and these data."""
-    lines = [
-        line
-        for claim in CLAIMS
-        if claim.experiment == plan.experiment and plan.data in claim.data and not plan.own
-        for line in claim.check(rows, plan.data)
-    ]
+    lines = [line for check in (() if plan.own else CLAIMS[plan.experiment]) for line in check(rows, plan.data)]
     return Table(["paper says", "we measured", "verdict"], [[x.says, x.measured, x.verdict] for x in lines])
 
 
@@ -176,13 +170,13 @@ def means_table(plan: Plan, rows: pl.DataFrame, metric: str) -> Table:
     for key in _keys(rows):
         found = dict(zip(*curve(rows, key, plan.x, metric), strict=True))
         cells = [str(found[place]) if place in found else "" for place in places]
-        body.append([f"{_name(plan, key)} ({origin_of(key, plan.kind)})", *cells])
+        body.append([f"{_name(plan, key)} ({described(key, plan.kind).origin})", *cells])
     return Table(["method", *(f"{plan.x} {place:g}" for place in places)], body)
 
 
 def _along(plan: Plan, rows: pl.DataFrame) -> tuple[pl.DataFrame, str, list[str]]:
     """The rows, the column along which methods are compared, and the methods that are told nothing of the truth."""
-    fair = [key for key in _keys(rows) if origin_of(key, plan.kind) != "oracle"]
+    fair = [key for key in _keys(rows) if described(key, plan.kind).origin != "oracle"]
     if plan.experiment == "exp4":  # the sweep is the method's own
         return rows.with_columns(pl.lit(0).alias("all")), "all", fair
     return rows, plan.x, fair
