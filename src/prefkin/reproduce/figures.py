@@ -10,7 +10,7 @@ import polars as pl
 
 from prefkin.errors import InvalidParameter
 from prefkin.reproduce.plan import Plan
-from prefkin.reproduce.summary import average, curve, described, per_run
+from prefkin.reproduce.summary import average, curve, described, measured, per_run
 
 __all__ = ["panels"]
 
@@ -26,8 +26,7 @@ METRICS = {"gap": "gap on fresh contexts (1: blind choice)", "gap_logged": "gap 
 
 def panels(plan: Plan, rows: pl.DataFrame) -> dict[str, bytes]:
     """PNG files by name."""
-    metrics = [m for m in METRICS if m in rows.columns and rows[m].is_not_null().any()]
-    return {f"{plan.name}_{metric}.png": _panel(plan, rows, metric) for metric in metrics}
+    return {f"{plan.name}_{metric}.png": _panel(plan, rows, metric) for metric in measured(rows, METRICS)}
 
 
 def _panel(plan: Plan, rows: pl.DataFrame, metric: str) -> bytes:

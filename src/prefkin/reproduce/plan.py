@@ -15,11 +15,10 @@ from typing import Any
 from prefkin.errors import InvalidParameter
 from prefkin.reproduce.trial import Trial
 
-__all__ = ["DATA", "EXPERIMENTS", "SIZES", "Plan", "read_plan"]
+__all__ = ["DATA", "EXPERIMENTS", "Plan", "read_plan"]
 
 EXPERIMENTS = ("exp1", "exp2", "exp3", "exp4")
 DATA = ("synthetic", "tldr", "ukp", "jester", "semi")
-SIZES = ("full", "paper", "quick")
 FOLDER = Path(__file__).parent / "plans"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.stats import t as student
 from prefkin.reproduce.contracts import Method, method
 from prefkin.reproduce.talk import TALKERS, Talker
 
-__all__ = ["Mean", "average", "common_runs", "curve", "described", "improvement", "per_run", "winners"]
+__all__ = ["Mean", "average", "common_runs", "curve", "described", "improvement", "measured", "per_run", "winners"]
 
 
 class Mean(NamedTuple):
@@ -45,6 +46,11 @@ def average(values: np.ndarray) -> Mean:
 def described(key: str, kind: str = "offline") -> Method | Talker:
     """A method of this kind of experiment: its label and origin."""
     return TALKERS[key] if kind == "active" else method(key)
+
+
+def measured(rows: pl.DataFrame, metrics: Iterable[str]) -> list[str]:
+    """Those of the metrics that there are."""
+    return [name for name in metrics if name in rows.columns and rows[name].is_not_null().any()]
 
 
 def per_run(rows: pl.DataFrame, key: str, metric: str, where: pl.Expr | None = None) -> pl.DataFrame:
