@@ -99,7 +99,7 @@ def read_comparisons(
             if not (table.has_features("z") or (table.has_features("first") and table.has_features("second"))):
                 table.take_numbers("z")
             if table.has_features("z"):
-                common["feature_names"] = table.feature_names("z")
+                common["feature_names"] = table.feature_names()
                 return Comparisons.from_arrays(table.features("z"), y, users, **common)
             if table.has_features("first") and table.has_features("second"):
                 if table.features_named:
@@ -174,7 +174,7 @@ def read_pairs(
         if unnamed.any():
             raise InvalidTable(f"the user is missing in row {int(np.argmax(unnamed))} (counted from 0); fill it in")
         if table.has_features("z"):
-            named = table.feature_names("z")
+            named = table.feature_names()
             data = Comparisons.from_arrays(
                 _given(table.features("z"), "z"), nobody_answered, users, feature_names=named
             )
