@@ -23,7 +23,7 @@ from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.decide.policy import best_policy
 from prefkin.errors import PrefkinWarning
-from prefkin.evaluate.metrics import pair_precision_recall
+from prefkin.evaluate.metrics import pair_precision_recall, user_means
 from prefkin.execution.blas import in_one_order
 from prefkin.execution.usage import peak_memory_gb
 from prefkin.inference.information import confidence_width
@@ -199,10 +199,8 @@ def _predicted(data: Comparisons, estimate: Estimate) -> tuple[float, float]:
         p = estimate.probability(data.Z, users)
     else:
         p = expit(np.einsum("ij,ij->i", data.Z, estimate.theta[users]))
-    count = np.bincount(users)
-    heard = count > 0
-    loss, right = (np.bincount(users, values)[heard] / count[heard] for values in _scores(p, data.y))
-    return float(loss.mean()), float(right.mean())
+    loss, right = (float(user_means(values, users).mean()) for values in _scores(p, data.y))
+    return loss, right
 
 
 def _scores(p: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
