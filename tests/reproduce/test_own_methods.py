@@ -12,8 +12,7 @@ from tests.conftest import prefkin_says
 
 PAGE = (Path(__file__).parents[2] / "docs/experiments.md").read_text()
 HALVES = re.search(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[1]  # the method that the documentation shows
-PLAN = (FOLDER / "exp1_synthetic.toml").read_text().split("methods = [")
-PLAN = PLAN[0] + 'methods = ["per_user", "pooled", "halves"]\n' + PLAN[1].split("]\n", 1)[1]
+PLAN = 'methods = ["per_user", "pooled", "halves"]\n' + (FOLDER / "exp1_synthetic.toml").read_text()
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +43,7 @@ def test_a_method_takes_part_without_editing_the_package(tmp_path, processes):
         (HALVES.replace('halves"', 'pooled"'), None, "there is a method 'pooled' already; give another key"),
         (HALVES, "kind = [", "mine.toml: not a TOML file"),
         (HALVES, "kind = 'offline'", "mine.toml: the plan lacks"),
+        (HALVES, 'like = ["odd"]', "mine.toml: not a plan (there is no 'odd' to be like)"),
         (HALVES, PLAN.replace('"pooled"', '"odd"'), "no method 'odd'; there are"),
     ],
 )

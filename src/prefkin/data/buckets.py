@@ -443,7 +443,7 @@ def _checked(sources: Sources, frame: pl.DataFrame) -> Comparisons:
         return Comparisons.from_arrays(
             features,
             frame["y"].to_numpy(),
-            frame["user"].to_numpy() if frame["user"].dtype == pl.Int64 else _texts(frame["user"]),
+            frame["user"].to_numpy() if frame["user"].dtype == pl.Int64 else np.array(frame["user"].to_list()),
             weights=frame["weight"].to_numpy() if "weight" in frame.columns else None,
             contexts=contexts,
             drop=sources.drop,
@@ -455,10 +455,6 @@ def _checked(sources: Sources, frame: pl.DataFrame) -> Comparisons:
 
         told = re.sub(r"row (\d+) \(counted from 0\)", place, str(error))
         raise type(error)(f"{sources.folder}: {told}") from None
-
-
-def _texts(users: pl.Series) -> LabelArray:
-    return np.array(users.to_list())
 
 
 def _without_gaps(frame: pl.DataFrame, dim: int) -> list[list[float]]:

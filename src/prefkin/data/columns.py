@@ -172,9 +172,9 @@ class Table:
         """Are there features (or item names) under this name?"""
         return self.has(name) or bool(self.in_columns(name))
 
-    def feature_names(self, name: str) -> Sequence[str] | None:
-        """Names of features in columns of their own."""
-        return self.features_named or (None if self.has(name) else self.in_columns(name))
+    def feature_names(self) -> Sequence[str] | None:
+        """Names of differences of features in columns of their own."""
+        return self.features_named or (None if self.has("z") else self.in_columns("z"))
 
     def labels(self, name: str) -> LabelArray:
         """A column's values as they are."""

@@ -37,6 +37,7 @@ __all__ = ["Comparisons"]
 
 
 DROPPABLE = ("ties", "missing")
+OF_EACH_ROW = ("Z", "y", "users", "weights", "contexts", "first", "second", "items", "judged")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -430,20 +431,8 @@ class Comparisons:
         ['bo']
         """
         pick = np.asarray(rows)
-        return Comparisons(
-            self.Z[pick],
-            self.y[pick],
-            self.users[pick],
-            self.weights[pick],
-            None if self.contexts is None else self.contexts[pick],
-            None if self.first is None else self.first[pick],
-            None if self.second is None else self.second[pick],
-            self.feature_names,
-            items=None if self.items is None else self.items[pick],
-            weighted=self.weighted,
-            learnt_features=self.learnt_features,
-            judged=None if self.judged is None else self.judged[pick],
-        )
+        given = {name: part for name in OF_EACH_ROW if (part := getattr(self, name)) is not None}
+        return replace(self, dropped={}, **{name: part[pick] for name, part in given.items()})
 
     def by_user(self, *, copy: bool = True) -> UserRows:
         """Sorted by user, each user's rows in their order. Without `copy`, rows already in order are shared."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import distinct_labels
+from prefkin.data.digest import mixed
 from prefkin.errors import InvalidComparisons
 
 __all__ = ["codes_of_features", "codes_of_names", "item_names"]
@@ -73,22 +74,12 @@ def _fingerprints(X: FloatArray) -> NDArray[np.uint64]:
     """A 64-bit number for each row, equal for equal rows and, but for one chance in 10^19 a pair, only for them."""
     n, d = X.shape
     columns = np.arange(1, d + 1, dtype=np.uint64)
-    odd = _mixed(columns * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+    odd = mixed(columns * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
     marks = np.empty(n, dtype=np.uint64)
     step = max(NUMBERS_AT_ONCE // d, 1)
     for at in range(0, n, step):
         bits = (X[at : at + step].astype(np.float64) + 0.0).view(np.uint64)  # + 0: -0 and 0 are one number
         bits ^= bits >> np.uint64(31)
         bits *= odd
-        marks[at : at + step] = _mixed(bits).sum(axis=1)
+        marks[at : at + step] = mixed(bits).sum(axis=1)
     return marks
-
-
-def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Every bit depends on every other (the last steps of splitmix64)."""
-    bits = bits ^ (bits >> np.uint64(30))
-    bits *= np.uint64(0xBF58476D1CE4E5B9)
-    bits ^= bits >> np.uint64(27)
-    bits *= np.uint64(0x94D049BB133111EB)
-    bits ^= bits >> np.uint64(31)
-    return bits

@@ -17,6 +17,7 @@ import numpy as np
 
 from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.checks import label_array
+from prefkin.data.digest import mixed
 from prefkin.data.folds import only
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
@@ -35,8 +36,6 @@ __all__ = [
 ]
 
 MANIFEST = "shards.json"
-MIXERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
-
 HELD = 6  # times its features that a shard takes in memory while it is worked on
 
 Table = dict[str, np.ndarray[Any, Any] | list[bytes]]  # a row for each user
@@ -49,14 +48,9 @@ def code_of(labels: LabelArray) -> np.ndarray[Any, np.dtype[np.uint64]]:
     True
     """
     if labels.dtype.kind in "iu":
-        code = labels.astype(np.int64).view(np.uint64)
-    else:
-        texts = (hashlib.blake2b(str(label).encode(), digest_size=8).digest() for label in labels.tolist())
-        return np.frombuffer(b"".join(texts), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        code = (code ^ (code >> np.uint64(30))) * MIXERS[0]  # Steele, Lea and Flood (2014), splitmix64
-        code = (code ^ (code >> np.uint64(27))) * MIXERS[1]
-    return code ^ (code >> np.uint64(31))
+        return mixed(labels.astype(np.int64).view(np.uint64))
+    texts = (hashlib.blake2b(str(label).encode(), digest_size=8).digest() for label in labels.tolist())
+    return np.frombuffer(b"".join(texts), dtype=np.uint64)
 
 
 def shard_name(number: int) -> str:

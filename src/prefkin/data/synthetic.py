@@ -63,12 +63,7 @@ def make_population(
     """
     if not 0 <= scarce < 1:
         raise InvalidParameter(f"scarce must be at least 0 and below 1; got {scarce!r}")
-    centres = rng.standard_normal((n_groups, dim))
-    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
-    group = rng.integers(n_groups, size=n_users)
-    theta = strength * (centres[group] + spread / np.sqrt(dim) * rng.standard_normal((n_users, dim)))
-    scale = np.ones(dim)
-    scale[: int(scarce * dim)] = 0.1
+    theta, group = tastes(rng, n_users, n_groups, dim, strength, spread)
 
     def answers(n: int, scale: FloatArray) -> Comparisons:
         owner = np.repeat(np.arange(n_users), n)
@@ -76,7 +71,24 @@ def make_population(
         y = rng.random(len(Z)) < expit(np.einsum("ij,ij->i", Z, theta[owner]))
         return Comparisons.from_arrays(Z, y, owner)
 
-    return Population(answers(n_comparisons, scale), answers(n_held_out, np.ones(dim)), theta, group)
+    return Population(answers(n_comparisons, coverage(dim, scarce)), answers(n_held_out, np.ones(dim)), theta, group)
+
+
+def tastes(
+    rng: np.random.Generator, n_users: int, n_groups: int, dim: int, strength: float, spread: float
+) -> tuple[FloatArray, IntArray]:
+    """θ_u, (U, d), and the group of each user, of the paper's recipe."""
+    centres = rng.standard_normal((n_groups, dim))
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    group = rng.integers(n_groups, size=n_users)
+    return strength * (centres[group] + spread / np.sqrt(dim) * rng.standard_normal((n_users, dim))), group
+
+
+def coverage(dim: int, scarce: float) -> FloatArray:
+    """The scale of each feature: a tenth for a share `scarce` of them."""
+    scale = np.ones(dim)
+    scale[: int(scarce * dim)] = 0.1
+    return scale
 
 
 def demo_population(rng: np.random.Generator) -> tuple[Population, Candidates]:

@@ -88,9 +88,7 @@ def read_comparisons(
     """
     with in_file(source):
         table = Table(source, columns, COMPARISON_FIELDS, features)
-        if not table.has("user"):
-            raise table.lacks("column user (or worker, annotator)", "user")
-        users = table.labels("user")
+        users = _users(table)
         context = table.labels("context") if table.has("context") else None
         weights = table.labels("weight") if table.has("weight") else None
         common: dict[str, Any] = {"weights": weights, "contexts": context, "drop": drop, "ties": ties}
@@ -101,7 +99,7 @@ def read_comparisons(
             if not (table.has_features("z") or (table.has_features("first") and table.has_features("second"))):
                 table.take_numbers("z")
             if table.has_features("z"):
-                common["feature_names"] = table.feature_names("z")
+                common["feature_names"] = table.feature_names()
                 return Comparisons.from_arrays(table.features("z"), y, users, **common)
             if table.has_features("first") and table.has_features("second"):
                 if table.features_named:
@@ -134,6 +132,12 @@ def read_comparisons(
         return Comparisons.from_sides(first, second, y, users, **common)
 
 
+def _users(table: Table) -> LabelArray:
+    if not table.has("user"):
+        raise table.lacks("column user (or worker, annotator)", "user")
+    return table.labels("user")
+
+
 class Unanswered(NamedTuple):
     """Pairs that somebody could be asked about."""
 
@@ -152,7 +156,6 @@ def read_pairs(
     *,
     features: Sequence[str] | None = None,
     items: Any = None,
-    embed: Embed | None = None,
 ) -> Unanswered:
     """Pairs to predict for: any table that `read_comparisons` reads, whose answers are not needed and not looked at.
 
@@ -165,15 +168,13 @@ def read_pairs(
     """
     with in_file(source):
         table = Table(source, columns, COMPARISON_FIELDS, features)
-        if not table.has("user"):
-            raise table.lacks("column user (or worker, annotator)", "user")
-        users = table.labels("user")
+        users = _users(table)
         nobody_answered = np.zeros(len(users))  # checks are the same as of comparisons
         unnamed = missing_labels(users)
         if unnamed.any():
             raise InvalidTable(f"the user is missing in row {int(np.argmax(unnamed))} (counted from 0); fill it in")
         if table.has_features("z"):
-            named = table.feature_names("z")
+            named = table.feature_names()
             data = Comparisons.from_arrays(
                 _given(table.features("z"), "z"), nobody_answered, users, feature_names=named
             )
@@ -182,7 +183,7 @@ def read_pairs(
             if sides is None:
                 raise table.lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...", "z")
             if sides == ("chosen", "rejected"):
-                one, other = (_texts(table, side, embed) for side in sides)
+                one, other = (_texts(table, side, None) for side in sides)
             else:
                 one, other = (_items(table, side, items, features) for side in sides)
             data = Comparisons.from_sides(
@@ -227,11 +228,8 @@ def read_texts(source: Any, columns: Mapping[str, str] | None = None) -> Texts:
             found = {"chosen_embedding": "chosen", "rejected_embedding": "rejected"}
         elif table.has("left") and table.has("right"):
             found = {"first": "left", "second": "right"}
-            y = (
-                None
-                if table.has("y") or not table.has("label")
-                else _left_right_answers(table, ("left", "right", "label"))
-            )
+            if table.has("label") and not table.has("y"):
+                y = _left_right_answers(table, ("left", "right", "label"))
         elif table.has("conversation_a") and table.has("conversation_b"):
             found = {"first": "conversation_a", "second": "conversation_b"}
             if table.has("model_a") and table.has("model_b") and table.has("winner"):
@@ -277,11 +275,7 @@ def read_candidates(
         for name in used:
             if not table.has(name):
                 raise table.lacks(f"column {name}", name)
-        if not table.has_features("phi"):
-            table.take_numbers("phi")
-        if not table.has_features("phi"):
-            raise table.lacks("the features: phi0, phi1, ... or a list column phi", "phi")
-        phi, actions = feature_matrix(table.features("phi"), "phi"), table.labels(used[-1])
+        phi, actions = _features_of_items(table), table.labels(used[-1])
         for name in used:
             if (gaps := np.flatnonzero(missing_labels(table.labels(name)))).size:
                 raise InvalidTable(
@@ -329,22 +323,31 @@ def _items(table: Table, side: str, items: Any, features: Sequence[str] | None) 
     """Features of the items a column names, or the features that stand there."""
     if not table.has(side) or table.holds_vectors(side):
         return table.features(side)
+    known, _ = _known_items(table, side, items, features, "; of texts, make features first: prefkin embed")
+    return [
+        None if is_missing(name) else _known(name, known, table, side, row)
+        for row, name in enumerate(table.labels(side).tolist())
+    ]
+
+
+def _known_items(
+    table: Table, side: str, items: Any, features: Sequence[str] | None, otherwise: str = ""
+) -> tuple[dict[Hashable, Any], tuple[str, ...] | None]:
     if items is None:
         raise InvalidTable(
             f"column {table.names[side]} names items, whose features are not known; give items={{name: features}} "
-            "or a table with columns item and phi0, phi1, ... (on the command line: --items FILE); of texts, make "
-            "features first: prefkin embed"
+            f"or a table with columns item and phi0, phi1, ... (on the command line: --items FILE){otherwise}"
         )
-    known, _ = item_table(items, features)
-    vectors = []
-    for row, name in enumerate(table.labels(side).tolist()):
-        if not is_missing(name) and not (isinstance(name, Hashable) and name in known):
-            raise InvalidTable(
-                f"item {name!r:.60} of column {table.names[side]}, row {row} (counted from 0) has no features; "
-                f"{len(known)} items are known"
-            )
-        vectors.append(None if is_missing(name) else known[name])
-    return vectors
+    return item_table(items, features)
+
+
+def _known(name: Any, known: Mapping[Hashable, Any], table: Table, side: str, row: int) -> Any:
+    if not (isinstance(name, Hashable) and name in known):
+        raise InvalidTable(
+            f"item {name!r:.60} of column {table.names[side]}, row {row} (counted from 0) has no features; "
+            f"{len(known)} items are known"
+        )
+    return known[name]
 
 
 def _names(table: Table, first: str, second: str) -> LabelArray | None:
@@ -364,17 +367,22 @@ def item_table(items: Any, features: Sequence[str] | None) -> tuple[dict[Hashabl
         table = Table(items, None, ITEM_FIELDS, features)
         if not table.has("item"):
             raise table.lacks("column item", "item")
-        if not table.has_features("phi"):
-            table.take_numbers("phi")
-        if not table.has_features("phi"):
-            raise table.lacks("the features: phi0, phi1, ... or a list column phi", "phi")
         known: dict[Hashable, Any] = {}
-        vectors = feature_matrix(table.features("phi"), "phi")
+        vectors = _features_of_items(table)
         for row, (name, vector) in enumerate(zip(table.labels("item").tolist(), vectors, strict=True)):
             if name in known:
                 raise InvalidTable(f"item {name!r} stands twice (row {row}, counted from 0); drop one")
             known[name] = vector
         return known, table.features_named or None
+
+
+def _features_of_items(table: Table) -> FloatArray:
+    """phi0, phi1, ..., a list column phi, or all columns of numbers that have no other use."""
+    if not table.has_features("phi"):
+        table.take_numbers("phi")
+    if not table.has_features("phi"):
+        raise table.lacks("the features: phi0, phi1, ... or a list column phi", "phi")
+    return feature_matrix(table.features("phi"), "phi")
 
 
 def _of_sides(
@@ -442,12 +450,7 @@ def _of_choices(
     table: Table, users: LabelArray, context: LabelArray | None, items: Any, features: Sequence[str] | None
 ) -> Comparisons:
     """Which of the items shown was taken. In one column of text they are separated by |."""
-    if items is None:
-        raise InvalidTable(
-            f"column {table.names['shown']} names items, whose features are not known; give items={{name: features}} "
-            "or a table with columns item and phi0, phi1, ... (on the command line: --items FILE)"
-        )
-    known, names = item_table(items, features)
+    known, names = _known_items(table, "shown", items, features)
     options, chosen = [], []
     for row, (shown, taken) in enumerate(
         zip(table.labels("shown").tolist(), table.labels("taken").tolist(), strict=True)
@@ -462,13 +465,7 @@ def _of_choices(
                 f"in row {row} (counted from 0) {taken!r:.60} was taken, which is not among the items shown; "
                 "show what was taken, or leave such rows out"
             )
-        for name in listed:
-            if not (isinstance(name, Hashable) and name in known):
-                raise InvalidTable(
-                    f"item {name!r:.60} of column {table.names['shown']}, row {row} (counted from 0) has no features; "
-                    f"{len(known)} items are known"
-                )
-        options.append([known[name] for name in listed])
+        options.append([_known(name, known, table, "shown", row) for name in listed])
         chosen.append(list(listed).index(taken))
     return Comparisons.from_choices(options, chosen, users, contexts=context, feature_names=names)
 

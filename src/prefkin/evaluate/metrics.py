@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.utils.metadata_routing import MetadataRequest
 
@@ -49,14 +50,18 @@ def held_out(model: PreferenceModel, data: Comparisons) -> HeldOut:
     1.0
     """
     given = given_probabilities(model, data)
-    loss, right = -np.log(np.maximum(given, 1e-300)), given > 0.5
-    weights = data.held_out_weights
-    per_user = np.bincount(data.who, weights)
-    heard = per_user > 0
-    means = [np.bincount(data.who, weights * values)[heard] / per_user[heard] for values in (loss, right)]
-    error = np.sqrt(heard.sum())
-    spread = [float(mean.std(ddof=1) / error) if len(mean) > 1 else 0.0 for mean in means]
+    losses, right = -np.log(np.maximum(given, 1e-300)), given > 0.5
+    means = [user_means(values, data.who, data.held_out_weights) for values in (losses, right)]
+    spread = [float(mean.std(ddof=1) / np.sqrt(len(mean))) if len(mean) > 1 else 0.0 for mean in means]
     return HeldOut(float(means[0].mean()), spread[0], float(means[1].mean()), spread[1])
+
+
+def user_means(values: NDArray[Any], who: IntArray, weights: FloatArray | None = None) -> FloatArray:
+    """The mean of each user's values; users without any that count are left out."""
+    counted = np.ones(len(values)) if weights is None else weights
+    size = np.bincount(who, counted)
+    heard = size > 0
+    return np.asarray(np.bincount(who, counted * values)[heard] / size[heard])
 
 
 class UserLogLoss:

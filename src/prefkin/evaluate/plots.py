@@ -181,6 +181,15 @@ def _draw_links(ax: Any, model: PreferenceModel, place: FloatArray) -> None:
     ax.add_collection(LineCollection([place[list(pair)] for pair in shown], colors=MUTED, alpha=0.25, zorder=1))
 
 
+def _draw_changes(ax: Any, names: Sequence[str], old: FloatArray, new: FloatArray, was: str, now: str) -> None:
+    """A line for each name, from one value to the other."""
+    height = np.arange(len(names))[::-1]
+    ax.hlines(height, old, new, color=MUTED, linewidth=1.5)
+    ax.scatter(old, height, color=OWN, label=was, zorder=2)
+    ax.scatter(new, height, color=POOLED, label=now, zorder=2)
+    ax.set_yticks(height, names)
+
+
 def plot_coverage(model: PreferenceModel, user: Hashable, n: int = 10, ax: Any = None) -> Any:
     """The directions in which a user is known least: doubt left after own answers, and with everybody's.
 
@@ -191,14 +200,12 @@ def plot_coverage(model: PreferenceModel, user: Hashable, n: int = 10, ax: Any =
     """
     known = model.coverage_map(user, n)
     ax = _axes(ax, (7.0, 1.6 + 0.34 * len(known.directions)))
-    height = np.arange(len(known.directions))[::-1]
     own = np.array([direction.own_doubt for direction in known.directions])
     pooled = np.array([direction.doubt for direction in known.directions])
-    ax.hlines(height, pooled, own, color=MUTED, linewidth=1.5)
-    ax.scatter(own, height, color=OWN, zorder=2, label="own answers only")
-    ax.scatter(pooled, height, color=POOLED, zorder=2, label="with others")
+    _draw_changes(
+        ax, [direction.name for direction in known.directions], own, pooled, "own answers only", "with others"
+    )
     ax.axvline(known.strongest, color=MUTED, linewidth=0.8, linestyle="--", label="best-known direction")
-    ax.set_yticks(height, [direction.name for direction in known.directions])
     ax.set(xlabel="doubt left (1: as before any answer)", xlim=(0.0, max(1.05, own.max() * 1.05, pooled.max() * 1.05)))
     ax.set_title(f"what is known least about {user}", loc="left")
     ax.legend(frameon=False, fontsize=8)
@@ -240,11 +247,8 @@ def plot_questions(
     doubt = [np.sqrt(np.maximum(np.diag(np.linalg.inv(M)), 0.0)) for M in (before, after)]
     shown = np.sort(np.argsort(doubt[1] - doubt[0], kind="stable")[:MOST_FEATURES])
     ax = _axes(ax, (7.0, 1.5 + 0.28 * len(shown)))
-    height = np.arange(len(shown))[::-1]
-    ax.hlines(height, doubt[1][shown], doubt[0][shown], color=MUTED, linewidth=1.5)
-    for values, colour, label in zip(doubt, (OWN, POOLED), ("before the questions", "after"), strict=True):
-        ax.scatter(values[shown], height, color=colour, label=label, zorder=2)
-    ax.set_yticks(height, [feature_name(feature_names, int(i)) for i in shown])
+    names = [feature_name(feature_names, int(i)) for i in shown]
+    _draw_changes(ax, names, doubt[0][shown], doubt[1][shown], "before the questions", "after")
     ax.set(xlabel="how far a weight may be off (standard deviation)", xlim=(0.0, 1.05 * float(doubt[0][shown].max())))
     rest = f" ({len(shown)} of {len(before)} features, where most is learnt)" if len(shown) < len(before) else ""
     ax.set_title(title + rest, loc="left")
@@ -267,12 +271,9 @@ def plot_estimates(
     shown = np.sort(np.argsort(-np.abs(pooled - own), kind="stable")[:MOST_FEATURES])
     names = [feature_name(feature_names or model.feature_names_, int(i)) for i in shown]
     ax = _axes(ax, (7.0, 1.5 + 0.28 * len(shown)))
-    height = np.arange(len(shown))[::-1]
     ax.axvline(0.0, color=MUTED, linewidth=0.8)
-    ax.hlines(height, own[shown], pooled[shown], color=MUTED, linewidth=1.5)
-    ax.scatter(own[shown], height, color=OWN, label="own comparisons only", zorder=2)
-    ax.scatter(pooled[shown], height, color=POOLED, label=f"with {len(model.members(u)) - 1} neighbours", zorder=2)
-    ax.set_yticks(height, names)
+    others = f"with {len(model.members(u)) - 1} neighbours"
+    _draw_changes(ax, names, own[shown], pooled[shown], "own comparisons only", others)
     ax.set(xlabel="liked less  ←   weight   →  liked more")
     rest = f" ({len(shown)} of {len(own)} features, those that moved most)" if len(shown) < len(own) else ""
     ax.set_title(f"what {user} wants{rest}", loc="left")

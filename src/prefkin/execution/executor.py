@@ -42,14 +42,18 @@ def threads(n_jobs: int | None) -> Iterator[None]:
         _threads.reset(token)
 
 
+def _allowed() -> int:
+    wanted = _threads.get()
+    return os.cpu_count() or 1 if wanted is None or wanted == -1 else wanted or 1
+
+
 def for_each(work: Callable[[Item], Result], items: Sequence[Item], *, label: str | None = None) -> list[Result]:
     """`[work(item) for item in items]`, on as many threads as `threads` allows; nobody is told without a label.
 
     Work that is itself divided runs on the thread it is on: the others are busy with its like.
     """
     total = len(items)
-    wanted = _threads.get()
-    workers = min(total, os.cpu_count() or 1 if wanted in (None, -1) else int(wanted or 1))
+    workers = min(total, _allowed())
     tell(label, 0, total)
     with single_threaded():
         if workers <= 1:
@@ -96,8 +100,8 @@ def over_shards(
     """
     if not items:
         return
-    wanted, (given, here) = _threads.get(), _executor.get()
-    workers = min(len(items), os.cpu_count() or 1 if wanted in (None, -1) else int(wanted or 1), room or len(items))
+    given, here = _executor.get()
+    workers = min(len(items), _allowed(), room or len(items))
     most = len(items) if room is None or (given is not None and not here) else room
     finished, total = done, done + len(items)
     tell(label, done, total)

@@ -2,7 +2,7 @@
 
 worlds     people and their comparisons: synthetic, real, and planted on real features
 contracts  what a method sees, what it returns, how it is registered
-methods    one small file each
+methods    small files
 talk       conversations of Experiment 2
 trial      a specification → rows
 plan       TOML settings (in plans/) → the trials of an experiment

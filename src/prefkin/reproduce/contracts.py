@@ -59,9 +59,9 @@ class Study:
 
     rows: UserRows
     settings: Mapping[str, Any]
-    entropy: tuple[int, ...] = ()
+    entropy: tuple[str | int, ...] = ()
     _pooled: dict[bytes, FloatArray] = field(default_factory=dict)
-    shared: dict[str, Any] = field(default_factory=dict)  # what several methods computed, by name
+    _shared: dict[str, Any] = field(default_factory=dict)
 
     def rng(self, name: str) -> np.random.Generator:
         """A generator for one method, the same whoever ran before."""
@@ -87,12 +87,15 @@ class Study:
         """θ̂_u with the paper's fixed ridge, shape (U, d)."""
         return estimate_users(self.rows, ridge=self.ridge)
 
+    def once(self, name: str, compute: Callable[[], Any]) -> Any:
+        """What several methods need, computed by the first of them."""
+        if name not in self._shared:
+            self._shared[name] = compute()
+        return self._shared[name]
+
     def gram(self, user: int) -> FloatArray:
         """Σ zzᵀ of a user's rows, kept for the trial."""
-        name = f"gram {user}"
-        if name not in self.shared:
-            self.shared[name] = gram(self.rows.of(user))
-        found: FloatArray = self.shared[name]
+        found: FloatArray = self.once(f"gram {user}", lambda: gram(self.rows.of(user)))
         return found
 
     def pool(self, sets: Sequence[IntArray]) -> FloatArray:

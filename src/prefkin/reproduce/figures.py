@@ -10,8 +10,7 @@ import polars as pl
 
 from prefkin.errors import InvalidParameter
 from prefkin.reproduce.plan import Plan
-from prefkin.reproduce.summary import average, curve, label_of, origin_of, per_run
-from prefkin.reproduce.talk import TALKERS
+from prefkin.reproduce.summary import average, curve, described, measured, per_run
 
 __all__ = ["panels"]
 
@@ -27,8 +26,7 @@ METRICS = {"gap": "gap on fresh contexts (1: blind choice)", "gap_logged": "gap 
 
 def panels(plan: Plan, rows: pl.DataFrame) -> dict[str, bytes]:
     """PNG files by name."""
-    metrics = [m for m in METRICS if m in rows.columns and rows[m].is_not_null().any()]
-    return {f"{plan.name}_{metric}.png": _panel(plan, rows, metric) for metric in metrics}
+    return {f"{plan.name}_{metric}.png": _panel(plan, rows, metric) for metric in measured(rows, METRICS)}
 
 
 def _panel(plan: Plan, rows: pl.DataFrame, metric: str) -> bytes:
@@ -46,11 +44,10 @@ def _panel(plan: Plan, rows: pl.DataFrame, metric: str) -> bytes:
     else:
         for i, key in enumerate(rows["method"].unique(maintain_order=True).to_list()):
             places, means = curve(rows, key, plan.x, metric)
-            origin = origin_of(key, plan.kind)
-            name = TALKERS[key].label if plan.kind == "active" else label_of(key)
-            width = 2.8 if origin == "ours" else 1.6
+            about = described(key, plan.kind)
+            width = 2.8 if about.origin == "ours" else 1.6
             colour = "black" if key == "prefkin" else colours[i % len(colours)]
-            _line(ax, np.array(places), means, STYLE[origin], colour, name, width)
+            _line(ax, np.array(places), means, STYLE[about.origin], colour, about.label, width)
     ax.set(xlabel=AXES.get(plan.x, plan.x), ylabel=METRICS[metric], ylim=(0, None))
     ax.set_title(f"{plan.title}, {plan.data}: {plan.runs} runs{', quick' if plan.quick else ''}", loc="left")
     ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -78,6 +75,7 @@ def _sweep(ax: Any, rows: pl.DataFrame, metric: str) -> None:
     for key in every:
         if key not in swept:
             mean, colour = average(per_run(rows, key, metric)["value"].to_numpy()), colours.get(key, "tab:orange")
-            ax.axhline(mean.value, linestyle=STYLE[origin_of(key)], label=label_of(key), color=colour)
+            about = described(key)
+            ax.axhline(mean.value, linestyle=STYLE[about.origin], label=about.label, color=colour)
             half = float(np.nan_to_num(mean.half))
             ax.axhspan(mean.value - half, mean.value + half, color=colour, alpha=0.1, linewidth=0)

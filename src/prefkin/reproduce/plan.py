@@ -1,4 +1,8 @@
-"""Settings → trials. One TOML file per figure, with a [quick] part that makes the same pictures smaller."""
+"""Settings → trials. One TOML file per figure, with a [quick] part that makes the same pictures smaller.
+
+`like = ["base", "exp1", "ukp"]` names files in plans/shared: their settings hold where the plan says nothing else, the
+last one's first. Methods `left_out` by one of them are left out of those that another names.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,10 @@ from typing import Any
 from prefkin.errors import InvalidParameter
 from prefkin.reproduce.trial import Trial
 
-__all__ = ["DATA", "EXPERIMENTS", "SIZES", "Plan", "read_plan"]
+__all__ = ["DATA", "EXPERIMENTS", "Plan", "read_plan"]
 
 EXPERIMENTS = ("exp1", "exp2", "exp3", "exp4")
 DATA = ("synthetic", "tldr", "ukp", "jester", "semi")
-SIZES = ("full", "paper", "quick")
 FOLDER = Path(__file__).parent / "plans"
 
 
@@ -77,13 +80,30 @@ def read_plan(
         raise InvalidParameter(f"no plan for {experiment} on {data}; there are {known}")
     try:
         given = tomllib.loads(file.read_text(encoding="utf-8"))
-        return _plan(experiment, data, size, runs, given, own=path is not None)
+        return _plan(experiment, data, size, runs, _over(_shared(given), given), own=path is not None)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidParameter(f"{file}: not a TOML file: {error}") from None
     except KeyError as error:
         raise InvalidParameter(f"{file}: the plan lacks {error}; copy one of those in {FOLDER} and change it") from None
     except (TypeError, AttributeError, ValueError) as error:
         raise InvalidParameter(f"{file}: not a plan ({error}); copy one of those in {FOLDER} and change it") from None
+
+
+def _shared(given: dict[str, Any]) -> dict[str, Any]:
+    shared: dict[str, Any] = {}
+    for name in given.get("like", []):
+        file = FOLDER / "shared" / f"{name}.toml"
+        if not file.exists():
+            raise ValueError(f"there is no {name!r} to be like")
+        shared = _over(shared, tomllib.loads(file.read_text(encoding="utf-8")))
+    methods = [key for key in shared.get("methods", []) if key not in shared.get("left_out", [])]
+    return {**shared, "methods": methods} if methods else shared
+
+
+def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Both; where both have a table, its entries, and otherwise what is above."""
+    tables = {name: _over(below[name], value) for name, value in above.items() if isinstance(below.get(name), dict)}
+    return {**below, **above, **tables}
 
 
 def _plan(experiment: str, data: str, size: str, runs: int | None, given: dict[str, Any], *, own: bool) -> Plan:

@@ -18,8 +18,7 @@ from prefkin.errors import InvalidTable
 from prefkin.reproduce.claims import CLAIMS
 from prefkin.reproduce.figures import METRICS
 from prefkin.reproduce.plan import DATA, EXPERIMENTS, Plan, read_plan
-from prefkin.reproduce.summary import average, common_runs, curve, label_of, origin_of, per_run, winners
-from prefkin.reproduce.talk import TALKERS
+from prefkin.reproduce.summary import average, common_runs, curve, described, measured, per_run, winners
 from prefkin.reproduce.trial import NOT_COMPARED
 
 __all__ = [
@@ -89,9 +88,8 @@ def as_markdown(blocks: Sequence[Block]) -> str:
         elif isinstance(block, Image):
             parts.append(f"![{block.path}]({block.path})")
         else:
-            lines = [block.head, ["---"] * len(block.head), *block.rows]
-            rule = "|" + "---|" * len(block.head)
-            parts.append("\n".join(rule if i == 1 else f"| {' | '.join(line)} |" for i, line in enumerate(lines)))
+            head, *body = (f"| {' | '.join(line)} |" for line in (block.head, *block.rows))
+            parts.append("\n".join([head, "|" + "---|" * len(block.head), *body]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -116,7 +114,7 @@ def as_html(blocks: Sequence[Block]) -> str:
 
 
 def _name(plan: Plan, key: str) -> str:
-    label = TALKERS[key].label if plan.kind == "active" else label_of(key)
+    label = described(key, plan.kind).label
     runs = min(dict(plan.only_in).get(key, plan.runs), plan.runs)
     return label if runs == plan.runs else f"{label}, {runs} of {plan.runs} runs"
 
@@ -132,22 +130,32 @@ def pages_of(plan: Plan, rows: pl.DataFrame, images: Sequence[str] = ()) -> list
     blocks += _origin(plan, rows)
     blocks += [Heading("Paper says / we measured / verdict", 3), claims_table(plan, rows)]
     blocks += [Image(path) for path in images]
-    for metric, name in METRICS.items():
-        if metric in rows.columns and rows[metric].is_not_null().any():
-            blocks += [Heading(f"{name[0].upper()}{name[1:]}", 3), means_table(plan, rows, metric)]
+    for metric in measured(rows, METRICS):
+        name = METRICS[metric]
+        blocks += [Heading(f"{name[0].upper()}{name[1:]}", 3), means_table(plan, rows, metric)]
     blocks += [Heading("Where each method wins", 3), *_winners(plan, rows)]
     blocks += [Heading("Everything else that was measured", 3), others_table(plan, rows)]
     return blocks
 
 
 def _origin(plan: Plan, rows: pl.DataFrame) -> list[Block]:
-    settings = ", ".join(f"{name} = {value}" for name, value in plan.settings)
-    spent = rows.group_by("trial").agg(pl.col("trial_seconds").first())["trial_seconds"].sum()
     return [
         Text(f"{plan.panel}. Protocol: {plan.protocol}. {plan.runs} runs; mean ± half of the 95 % interval over runs."),
-        Text(f"Settings: {settings}."),
-        Text(f"Command: `{command(plan)}`; {spent:.0f} seconds, summed over trials."),
+        Text(_settings(plan)),
+        Text(f"Command: `{command(plan)}`; {_seconds(rows):.0f} seconds, summed over trials."),
     ]
+
+
+def _settings(plan: Plan) -> str:
+    return f"Settings: {', '.join(f'{name} = {value}' for name, value in plan.settings)}."
+
+
+def _seconds(rows: pl.DataFrame) -> float:
+    return float(rows.unique("trial", keep="first", maintain_order=True)["trial_seconds"].sum())
+
+
+def _where(plan: Plan) -> str:
+    return f"{plan.experiment}, {plan.data}{', quick' if plan.quick else ''}"
 
 
 def command(plan: Plan) -> str:
@@ -157,12 +165,7 @@ def command(plan: Plan) -> str:
 
 def claims_table(plan: Plan, rows: pl.DataFrame) -> Table:
     """Every claim that is about this experiment and these data."""
-    lines = [
-        line
-        for claim in CLAIMS
-        if claim.experiment == plan.experiment and plan.data in claim.data and not plan.own
-        for line in claim.check(rows, plan.data)
-    ]
+    lines = [line for check in (() if plan.own else CLAIMS[plan.experiment]) for line in check(rows, plan.data)]
     return Table(["paper says", "we measured", "verdict"], [[x.says, x.measured, x.verdict] for x in lines])
 
 
@@ -176,13 +179,13 @@ def means_table(plan: Plan, rows: pl.DataFrame, metric: str) -> Table:
     for key in _keys(rows):
         found = dict(zip(*curve(rows, key, plan.x, metric), strict=True))
         cells = [str(found[place]) if place in found else "" for place in places]
-        body.append([f"{_name(plan, key)} ({origin_of(key, plan.kind)})", *cells])
+        body.append([f"{_name(plan, key)} ({described(key, plan.kind).origin})", *cells])
     return Table(["method", *(f"{plan.x} {place:g}" for place in places)], body)
 
 
 def _along(plan: Plan, rows: pl.DataFrame) -> tuple[pl.DataFrame, str, list[str]]:
     """The rows, the column along which methods are compared, and the methods that are told nothing of the truth."""
-    fair = [key for key in _keys(rows) if origin_of(key, plan.kind) != "oracle"]
+    fair = [key for key in _keys(rows) if described(key, plan.kind).origin != "oracle"]
     if plan.experiment == "exp4":  # the sweep is the method's own
         return rows.with_columns(pl.lit(0).alias("all")), "all", fair
     return rows, plan.x, fair
@@ -192,9 +195,7 @@ def _winners(plan: Plan, rows: pl.DataFrame) -> list[Block]:
     """Among methods that are told nothing of the truth."""
     rows, x, fair = _along(plan, rows)
     body = []
-    for metric in ("gap", "gap_logged", "log_loss"):
-        if metric not in rows.columns or not rows[metric].is_not_null().any():
-            continue
+    for metric in measured(rows, ("gap", "gap_logged", "log_loss")):
         for place, first, mean, second, apart in winners(rows, x, metric, fair):
             clear = "clearly" if apart.value > apart.half else "within noise"
             where = "" if x == "all" else f"{x} {place:g}"
@@ -212,7 +213,7 @@ def _winners(plan: Plan, rows: pl.DataFrame) -> list[Block]:
 def others_table(plan: Plan, rows: pl.DataFrame) -> Table:
     """Means over cells and runs."""
     wanted = ("gap_pessimistic", "log_loss", "accuracy", "precision", "recall", "rand", "seconds", "memory_gb")
-    names = [n for n in wanted if n in rows.columns and rows[n].is_not_null().any()]
+    names = measured(rows, wanted)
     body = []
     for key in _keys(rows):
         means = [
@@ -239,8 +240,7 @@ def glance_table(stored: Sequence[tuple[Plan, pl.DataFrame]]) -> Table:
         wins = Counter(_name(plan, first) for _, first, *_ in found)
         clear = Counter(_name(plan, first) for _, first, _, _, apart in found if apart.value > apart.half)
         best = "; ".join(f"{name} in {n} of {len(found)} ({clear[name]} clearly)" for name, n in wins.most_common())
-        where = f"{plan.experiment}, {plan.data}{', quick' if plan.quick else ''}"
-        body.append([where, str(kept), str(partly), str(len(verdicts) - kept - partly), best])
+        body.append([_where(plan), str(kept), str(partly), str(len(verdicts) - kept - partly), best])
     head = ["experiment", "claims reproduced", "in part", "not", "smallest gap on fresh contexts, no truth seen"]
     return Table(head, body)
 
@@ -288,7 +288,7 @@ def paper_readme(folder: Path) -> str:
                     f"`{command(plan)}`",
                     "quick" if plan.quick else "full",
                     str(plan.runs),
-                    f"{rows.group_by('trial').agg(pl.col('trial_seconds').first())['trial_seconds'].sum():.0f}",
+                    f"{_seconds(rows):.0f}",
                 ]
                 for plan, rows in stored
             ],
@@ -304,11 +304,8 @@ def paper_readme(folder: Path) -> str:
     blocks += [Heading("At a glance"), glance_table(stored)]
     for plan, rows in stored:
         blocks.append(Heading(f"{plan.experiment} on {plan.data}{' (quick)' if plan.quick else ''}: {plan.title}"))
-        settings = ", ".join(f"{name} = {value}" for name, value in plan.settings)
-        blocks.append(Text(f"Protocol: {plan.protocol}. Settings: {settings}."))
-        blocks.append(claims_table(plan, rows))
-        blocks.append(means_table(plan, rows, "gap"))
-        blocks += _winners(plan, rows)
+        blocks.append(Text(f"Protocol: {plan.protocol}. {_settings(plan)}"))
+        blocks += [claims_table(plan, rows), means_table(plan, rows, "gap"), *_winners(plan, rows)]
     return as_markdown(blocks)
 
 
@@ -323,10 +320,9 @@ def paper_deviations(folder: Path) -> str:
         raise InvalidTable(f"{path}: no marks {BEGIN} and {END} to write the table between; put them back")
     lines = []
     for plan, rows in stored_plans(folder / "rows"):
-        where = f"{plan.experiment}, {plan.data}{', quick' if plan.quick else ''}"
-        for says, measured, verdict in claims_table(plan, rows).rows:
+        for says, found, verdict in claims_table(plan, rows).rows:
             if verdict != "reproduced" and not says.startswith("(ours)"):
-                lines.append([where, says, measured, verdict])
+                lines.append([_where(plan), says, found, verdict])
     table = as_markdown([Table(["where", "paper says", "we measured", "verdict"], lines)])
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     return f"{before}{BEGIN}\n{table}{END}{after}"

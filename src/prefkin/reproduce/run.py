@@ -84,17 +84,13 @@ def _interrupts_wait() -> Iterator[None]:
 
 
 def _ready(methods: Path | None) -> None:
-    _quietly()
-    if methods is not None:
-        read_methods(methods)
-
-
-def _quietly() -> None:
     """Ctrl-C ends a process without a word, the end of the parent too; the parent says what is kept."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if methods is not None:
+        read_methods(methods)
 
 
 def _end_with_parent() -> None:

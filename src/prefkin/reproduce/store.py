@@ -52,8 +52,10 @@ class Store:
         with self.path.open("a+b") as file:
             before = file.tell()
             try:
-                if before and not self._ends_with_newline():
-                    file.write(b"\n")
+                if before:
+                    file.seek(-1, os.SEEK_END)
+                    if file.read(1) != b"\n":
+                        file.write(b"\n")
                 file.write(line.encode())
                 file.flush()
                 os.fsync(file.fileno())
@@ -61,11 +63,6 @@ class Store:
                 with suppress(OSError):
                     os.truncate(self.path, before)
                 raise OSError(error.errno, error.strerror, str(self.path)) from None
-
-    def _ends_with_newline(self) -> bool:
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
 
 
 TEXT = ("trial", "experiment", "data", "method", "note")

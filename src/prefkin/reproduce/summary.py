@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from scipy.stats import t as student
 
-from prefkin.reproduce.contracts import METHODS, method
-from prefkin.reproduce.talk import TALKERS
+from prefkin.reproduce.contracts import Method, method
+from prefkin.reproduce.talk import TALKERS, Talker
 
-__all__ = ["Mean", "average", "common_runs", "curve", "improvement", "label_of", "origin_of", "per_run", "winners"]
+__all__ = ["Mean", "average", "common_runs", "curve", "described", "improvement", "measured", "per_run", "winners"]
 
 
 class Mean(NamedTuple):
@@ -42,14 +43,14 @@ def average(values: np.ndarray) -> Mean:
     return Mean(float(values.mean()), float(student.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)), n)
 
 
-def label_of(key: str) -> str:
-    """What a method is called."""
-    return TALKERS[key].label if key in TALKERS and key not in METHODS else method(key).label
+def described(key: str, kind: str = "offline") -> Method | Talker:
+    """A method of this kind of experiment: its label and origin."""
+    return TALKERS[key] if kind == "active" else method(key)
 
 
-def origin_of(key: str, kind: str = "offline") -> str:
-    """ "paper", "rival", "ours" or "oracle"."""
-    return TALKERS[key].origin if kind == "active" else method(key).origin
+def measured(rows: pl.DataFrame, metrics: Iterable[str]) -> list[str]:
+    """Those of the metrics that there are."""
+    return [name for name in metrics if name in rows.columns and rows[name].is_not_null().any()]
 
 
 def per_run(rows: pl.DataFrame, key: str, metric: str, where: pl.Expr | None = None) -> pl.DataFrame:

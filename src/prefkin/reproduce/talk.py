@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -26,13 +25,13 @@ from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows
 from prefkin.decide.belief import Belief
 from prefkin.decide.rules.coverage import LeastCovered
-from prefkin.decide.rules.pairs import Pairs, Question
+from prefkin.decide.rules.pairs import Pairs
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidParameter, SessionError
 from prefkin.inference.information import information_matrix
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL
 from prefkin.models.prefkin.estimator import PrefKin
-from prefkin.reproduce.contracts import Study, method
+from prefkin.reproduce.contracts import Estimate, Study, method
 from prefkin.reproduce.methods.pdc import OnePass, constants
 from prefkin.reproduce.worlds.world import NO_ANSWER, Pool
 
@@ -63,18 +62,15 @@ TALKERS = {
 }
 
 
-def converse(
-    key: str, study: Study, user: int, pool: Pool, stops: list[int], starts: dict[str, Any]
-) -> Iterator[tuple[int, Heard]]:
+def converse(key: str, study: Study, user: int, pool: Pool, stops: list[int]) -> Iterator[tuple[int, Heard]]:
     """Ask until the last stop; at each stop what is known by then. A pool that runs dry leaves the last state."""
     if key not in TALKERS:
         raise InvalidParameter(f"no talker {key!r}; there are {', '.join(TALKERS)}")
     talker = TALKERS[key]
-    rng = study.rng(f"{key} {user}")
     if talker.listens == "one pass":
-        listener: _Listener = _OnePassListener(study, user, pool)
+        listener: _OnePassListener | _SessionListener = _OnePassListener(study, user, pool)
     else:
-        listener = _SessionListener(talker, study, user, pool, rng, starts)
+        listener = _SessionListener(talker, study, user, pool, study.rng(f"{key} {user}"))
     asked, dry = 0, False
     for stop in stops:
         while asked < stop and not dry:
@@ -86,24 +82,12 @@ def converse(
         yield stop, listener.known()
 
 
-class _Listener:
-    def question(self, pool: Pool) -> None:
-        """Ask one question and hear the answer."""
-        raise NotImplementedError
-
-    def known(self) -> Heard:
-        """What is known now."""
-        raise NotImplementedError
-
-
-class _SessionListener(_Listener):
+class _SessionListener:
     """An `ActiveSession`, whose answers come from the pool."""
 
-    def __init__(
-        self, talker: Talker, study: Study, user: int, pool: Pool, rng: np.random.Generator, starts: dict[str, Any]
-    ) -> None:
+    def __init__(self, talker: Talker, study: Study, user: int, pool: Pool, rng: np.random.Generator) -> None:
         self.talker, self.answered, self.total = talker, 0, np.zeros(study.rows.dim)
-        self.session = _session(talker, study, user, pool, rng, starts)
+        self.session = _session(talker, study, user, pool, rng)
 
     def question(self, pool: Pool) -> None:
         """Until somebody knows an answer."""
@@ -129,24 +113,17 @@ class _SessionListener(_Listener):
         return theta, lambda Z: expit(Z @ theta / np.sqrt(1.0 + np.pi / 8.0 * np.einsum("ij,ij->i", Z @ covariance, Z)))
 
 
-def _session(
-    talker: Talker, study: Study, user: int, pool: Pool, rng: np.random.Generator, starts: dict[str, Any]
-) -> ActiveSession:
+def _session(talker: Talker, study: Study, user: int, pool: Pool, rng: np.random.Generator) -> ActiveSession:
     if talker.start == "prefkin":
-        if "prefkin" not in starts:
-            rows = study.rows
-            owner = np.repeat(np.arange(study.n_users), np.diff(rows.starts))
-            starts["prefkin"] = PrefKin(n_jobs=1, random_state=0).fit(rows.rows.Z, rows.rows.y, users=owner)
-        return starts["prefkin"].session(user, pool.candidates, rule=talker.rule, random_state=rng)
+        model: PrefKin = study.once("prefkin", lambda: PrefKin(n_jobs=1, random_state=0).fit(study.data))
+        return model.session(user, pool.candidates, rule=talker.rule, random_state=rng)
     own = study.rows.of(user)
     if talker.start == "nothing":
         rows_known, theta = Rows(own.Z[:0], own.y[:0], own.weights[:0]), np.zeros(study.rows.dim)
     elif talker.start == "own":
         rows_known, theta = own, study.own[user]
     else:
-        if "off_c2pl" not in starts:
-            starts["off_c2pl"] = method("off_c2pl").run(study)
-        estimate = starts["off_c2pl"]
+        estimate: Estimate = study.once("off_c2pl", lambda: method("off_c2pl").run(study))
         rows_known, theta = study.rows.of_many(estimate.members[user]), estimate.theta[user]
     return ActiveSession(
         rows_known,
@@ -160,7 +137,7 @@ def _session(
     )
 
 
-class _OnePassListener(_Listener):
+class _OnePassListener:
     """The paper's rule for questions, PDC's update for answers: nothing is refitted."""
 
     def __init__(self, study: Study, user: int, pool: Pool) -> None:
@@ -182,14 +159,10 @@ class _OnePassListener(_Listener):
             answer = int(pool.answers[found.context, found.first, found.second])
             if answer != NO_ANSWER:
                 break
-        z = self._difference(pool, found)
+        actions = pool.candidates.of(found.context)
+        z = actions[found.first] - actions[found.second]
         self.rule.heard(z)
         self.listener.hear(z[None], np.array([float(answer)]))
-
-    def _difference(self, pool: Pool, question: Question) -> FloatArray:
-        actions = pool.candidates.of(question.context)
-        difference: FloatArray = actions[question.first] - actions[question.second]
-        return difference
 
     def known(self) -> Heard:
         """The last iterate."""

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.decide.policy import best_policy
-from prefkin.errors import InvalidParameter, PrefkinWarning
-from prefkin.evaluate.metrics import pair_precision_recall
+from prefkin.errors import PrefkinWarning
+from prefkin.evaluate.metrics import pair_precision_recall, user_means
 from prefkin.execution.blas import in_one_order
 from prefkin.execution.usage import peak_memory_gb
 from prefkin.inference.information import confidence_width
@@ -40,21 +41,12 @@ __all__ = ["NOT_COMPARED", "Trial", "run_trial"]
 
 NOT_COMPARED = ("seconds", "memory_gb", "trial_seconds")  # columns that differ from run to run and machine to machine
 
-WORLD = {
-    "synthetic": (
-        *("users", "groups", "dim", "rows", "strength", "spread", "scarce", "contexts", "actions", "held_out"),
-        *("asked", "pool_contexts", "pool_actions"),
-    ),
-    "tldr": ("dim", "at_least", "most", "held_share", "reference_ridge", "with_length", "asked", "offline"),
-    "ukp": ("dim", "at_least", "most", "held_share", "reference_ridge", "with_length", "asked", "offline"),
-    "jester": (
-        *("users", "rows", "dim", "held_share", "contexts", "actions", "held_out"),
-        *("asked", "pool_contexts"),
-    ),
-    "semi": (
-        *("dim", "users", "groups", "rows", "strength", "spread", "at_least", "contexts", "held_out"),
-        *("asked", "pool_contexts"),
-    ),
+WORLDS: dict[str, Callable[..., World]] = {
+    "synthetic": synthetic_world,
+    "tldr": pair_world,
+    "ukp": pair_world,
+    "jester": jester_world,
+    "semi": semi_synthetic_world,
 }
 
 
@@ -102,16 +94,12 @@ def run_trial(trial: Trial) -> list[dict[str, Any]]:
 
 
 def _world(data: str, settings: Mapping[str, Any], seed: np.random.SeedSequence) -> World:
-    if data not in WORLD:
-        raise InvalidParameter(f"--data must be one of {', '.join(WORLD)}; got {data!r}")
-    given = {name: settings[name] for name in WORLD[data] if name in settings}
-    rng = np.random.default_rng(seed)
+    draw, rng = WORLDS[data], np.random.default_rng(seed)
+    given = {name: settings[name] for name in signature(draw).parameters if name in settings}
     if data == "synthetic":
         given["rows"] = settings.get("budget", settings["rows"])  # the first rows of what more would be
-        return synthetic_world(rng, **given)
-    if data == "jester":
-        return jester_world(_ratings(), rng, **given)
-    return (semi_synthetic_world if data == "semi" else pair_world)(_pairs(data), rng, **given)
+        return draw(rng, **given)
+    return draw(_ratings() if data == "jester" else _pairs(data), rng, **given)
 
 
 @lru_cache(maxsize=1)
@@ -131,8 +119,7 @@ def _offline(trial: Trial, world: World, settings: Mapping[str, Any]) -> list[di
     seen = np.flatnonzero(world.budget(int(settings["budget"])))
     data = world.data.take(seen)
     advantage = world.advantage[seen][np.argsort(data.who, kind="stable")]
-    entropy = (trial.experiment, trial.data, str(trial.cell), trial.run)
-    study = Study(data.by_user(), settings, entropy)  # type: ignore[arg-type]
+    study = _study(trial, data, settings)
     truth = Truth(world, lambda theta: world.logged_gap(theta, study.rows, advantage))
     chosen = [method(key) for key in trial.methods]
     own_seconds = _seconds(lambda: study.own)[1]
@@ -158,6 +145,10 @@ def _offline(trial: Trial, world: World, settings: Mapping[str, Any]) -> list[di
             }
         )
     return rows
+
+
+def _study(trial: Trial, data: Comparisons, settings: Mapping[str, Any]) -> Study:
+    return Study(data.by_user(), settings, (trial.experiment, trial.data, str(trial.cell), trial.run))
 
 
 def _seconds(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -208,12 +199,14 @@ def _predicted(data: Comparisons, estimate: Estimate) -> tuple[float, float]:
         p = estimate.probability(data.Z, users)
     else:
         p = expit(np.einsum("ij,ij->i", data.Z, estimate.theta[users]))
-    given = np.where(data.y == 1, p, 1.0 - p)
-    count = np.bincount(users)
-    heard = count > 0
-    loss = np.bincount(users, -np.log(np.maximum(given, 1e-12)))[heard] / count[heard]
-    right = np.bincount(users, np.where(p == 0.5, 0.5, (p > 0.5) == (data.y == 1)))[heard] / count[heard]
-    return float(loss.mean()), float(right.mean())
+    loss, right = (float(user_means(values, users).mean()) for values in _scores(p, data.y))
+    return loss, right
+
+
+def _scores(p: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """−log probability of each answer, and whether it was predicted: an undecided one counts half."""
+    given = np.where(y == 1, p, 1.0 - p)
+    return -np.log(np.maximum(given, 1e-12)), np.where(p == 0.5, 0.5, (p > 0.5) == (y == 1))
 
 
 def _rand(members: list[IntArray], group: IntArray) -> float:
@@ -234,15 +227,18 @@ def _pessimistic_gap(
     if shown is None:
         return None
     members, theta = estimate.members[user], estimate.theta[user]
-    name = f"policy {hashlib.sha256(members.tobytes() + theta.tobytes()).hexdigest()}"
-    if name not in study.shared:  # many methods leave the test user alone
+
+    def actions() -> IntArray:
         kappa, ridge, dim = KAPPA_UNIT_BALL, study.ridge, study.rows.dim
         failure = float(study.settings["delta"]) / (2 * study.n_users)
         n = float(study.rows.counts[members].sum())
         width = confidence_width(n, dim, ridge=ridge, kappa=kappa, failure=failure)
         M = ridge / kappa * np.eye(dim) + sum(study.gram(u) for u in members)
-        study.shared[name] = best_policy(shown, theta, M, beta=float(study.settings["pessimism"]) * width).actions
-    return relative_gap(shown, world.reward[user][: len(shown.features)], study.shared[name])
+        return best_policy(shown, theta, M, beta=float(study.settings["pessimism"]) * width).actions
+
+    name = f"policy {hashlib.sha256(members.tobytes() + theta.tobytes()).hexdigest()}"
+    chosen = study.once(name, actions)  # many methods leave the test user alone
+    return relative_gap(shown, world.reward[user][: len(shown.features)], chosen)
 
 
 # -- active ------------------------------------------------------------------------------------------------------------
@@ -250,16 +246,14 @@ def _pessimistic_gap(
 
 def _active(trial: Trial, world: World, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     data = world.data.take(np.flatnonzero(world.budget(int(settings["offline"]))))
-    entropy = (trial.experiment, trial.data, str(trial.cell), trial.run)
-    study = Study(data.by_user(), settings, entropy)  # type: ignore[arg-type]
+    study = _study(trial, data, settings)
     stops = sorted(int(n) for n in settings["checkpoints"])
     rows = []
-    starts: dict[str, Any] = {}
     for key in trial.methods:
         begun = time.perf_counter()
         found: dict[int, list[dict[str, float]]] = {stop: [] for stop in stops}
         for user, pool in enumerate(world.pools):
-            for asked, talk in converse(key, study, user, pool, stops, starts):
+            for asked, talk in converse(key, study, user, pool, stops):
                 found[asked].append(_judge_one(world, user, talk))
         for stop in stops:
             if found[stop]:
@@ -274,13 +268,11 @@ def _judge_one(
     world: World, user: int, talk: tuple[FloatArray, Callable[[FloatArray], FloatArray]]
 ) -> dict[str, float]:
     theta, probability = talk
-    mine = np.flatnonzero(world.held_out.users == user)
-    judged = world.held_out.take(mine)
-    p = probability(judged.Z)
-    given = np.where(judged.y == 1, p, 1.0 - p)
+    judged = world.held_out.take(np.flatnonzero(world.held_out.users == user))
+    loss, right = _scores(probability(judged.Z), judged.y)
     actions = world.contexts.argmax(world.contexts.features @ theta)
     return {
         "gap": relative_gap(world.contexts, world.reward[user], actions),
-        "log_loss": float(-np.log(np.maximum(given, 1e-12)).mean()),
-        "accuracy": float(np.where(p == 0.5, 0.5, (p > 0.5) == (judged.y == 1)).mean()),
+        "log_loss": float(loss.mean()),
+        "accuracy": float(right.mean()),
     }

@@ -239,3 +239,17 @@ def test_an_encoder_makes_features(tmp_path):
     items = read_items(tmp_path / "items.csv", encoder=lambda texts: np.array([[len(t), 1.0] for t in texts]))
     assert items.texts == ("aa", "c", "b")
     assert items.candidates.features.tolist() == [[5.0, 1.0], [4.0, 1.0], [4.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context": [None, "q"]}, "column context is missing in row 0"),
+        ({"action": ["a", "a"]}, "action 'a' stands twice in its context"),
+    ],
+)
+def test_items_for_an_encoder_are_checked_as_others_are(tmp_path, changes, message):
+    frame = {"context": ["q", "q"], "action": ["a", "b"], "text": ["x", "y"]}
+    pl.DataFrame({**frame, **changes}).write_csv(tmp_path / "items.csv")
+    with pytest.raises(InvalidTable, match=message):
+        read_items(tmp_path / "items.csv", encoder=lambda texts: np.ones((len(texts), 1)))

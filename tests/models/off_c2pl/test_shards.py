@@ -70,7 +70,6 @@ def test_it_comes_back_from_disk_and_takes_in_newcomers(frame, data, tmp_path):
     large.save(tmp_path / "kin")
     again = prefkin.load(tmp_path / "kin")
     assert again.neighbours(4).tolist() == large.neighbours(4).tolist() == memory.neighbours(4).tolist()
-    assert again.comparisons(4).feature_names == again.feature_names_ != ()
     Z, y = memory.comparisons(4).Z[:30], memory.comparisons(4).y[:30]
     one, other = again.fold_in(Z, y), memory.fold_in(Z, y)
     np.testing.assert_allclose(one.theta, other.theta, atol=2e-6)
@@ -78,6 +77,12 @@ def test_it_comes_back_from_disk_and_takes_in_newcomers(frame, data, tmp_path):
     cands = prefkin.Candidates(np.random.default_rng(0).normal(size=(4, 3, 3)))
     assert again.policy(4, cands).value == pytest.approx(memory.policy(4, cands).value, rel=1e-5)
     assert again.session(4, cands).ask() == memory.session(4, cands).ask()
+
+
+def test_a_users_comparisons_keep_the_names_of_features(frame, tmp_path):
+    columns = frame.select("user", "y", *(frame["z"].list.get(k).alias(f"z{k}") for k in range(3)))
+    model = prefkin.OffC2PL(gamma=0.0).fit(prefkin.open_comparisons(folder_of(columns, tmp_path / "votes")))
+    assert model.comparisons(4).feature_names == ("z0", "z1", "z2")
 
 
 def test_what_is_not_offered_says_so(data):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -73,21 +74,10 @@ def _pairs(items: Items, histories: Histories) -> Iterator[Shown]:
     """Each pair that was answered once, with everybody's answers to it."""
     given: dict[tuple[int, int, int], list[Given]] = {}
     for person, answer in _answered(histories):
-        asked = answer.question
-        chosen = asked.left if answer.choice == "left" else asked.right
-        side = int(chosen != asked.pair[1])
-        given.setdefault(asked.pair, []).append(Given(person.name, side, answer.seconds))
-    for (context, *actions), answers in given.items():
-        one, other = actions
-        rows = items.candidates.of(context)
-        yield Shown(
-            items.context(context),
-            items.prompts[context],
-            (items.label(context, one), items.label(context, other)),
-            (_content(items, context, one), _content(items, context, other)),
-            (rows[one], rows[other]),
-            answers=tuple(answers),
-        )
+        pair, (chosen, _) = answer.question.pair, answer.sides
+        given.setdefault(pair, []).append(Given(person.name, int(chosen != pair[1]), answer.seconds))
+    for pair, answers in given.items():
+        yield replace(items.pair(*pair), answers=tuple(answers))
 
 
 def _trl(items: Items, histories: Histories) -> bytes:
@@ -95,17 +85,12 @@ def _trl(items: Items, histories: Histories) -> bytes:
 
     def rows() -> Iterator[dict[str, Any]]:
         for person, answer in _answered(histories):
-            asked = answer.question
-            sides = (asked.left, asked.right) if answer.choice == "left" else (asked.right, asked.left)
-            chosen, rejected = (_content(items, asked.context, action) for action in sides)
-            prompt = items.prompts[asked.context]
+            context = answer.question.context
+            chosen, rejected = (items.content(context, action) for action in answer.sides)
+            prompt = items.prompts[context]
             yield {"prompt": prompt, "chosen": chosen, "rejected": rejected, "annotator": person.name}
 
     return "".join(json_lines(rows())).encode()
-
-
-def _content(items: Items, context: int, action: int) -> str:
-    return items.text(context, action) or items.image(context, action)
 
 
 FORMS = {**dict.fromkeys(TOOLS, ".json"), "trl": ".jsonl"}

@@ -58,6 +58,12 @@ class Answer(NamedTuple):
     seconds: float | None
     at: float
 
+    @property
+    def sides(self) -> tuple[int, int]:
+        """What was chosen, and the other one."""
+        left, right = self.question.left, self.question.right
+        return (left, right) if self.choice == "left" else (right, left)
+
 
 @dataclass
 class History:
@@ -127,9 +133,8 @@ class History:
         first: dict[tuple[int, int, int], int] = {}
         again = same = 0
         for answer in self.answers:
-            asked = answer.question
-            chosen = asked.left if answer.choice == "left" else asked.right
-            if asked.pair in first:
-                again, same = again + 1, same + (first[asked.pair] == chosen)
-            first.setdefault(asked.pair, chosen)
+            pair, (chosen, _) = answer.question.pair, answer.sides
+            if pair in first:
+                again, same = again + 1, same + (first[pair] == chosen)
+            first.setdefault(pair, chosen)
         return again, same

@@ -15,6 +15,7 @@ from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import is_missing
 from prefkin.data.columns import in_file
+from prefkin.data.exports import Shown
 from prefkin.data.formats import label_column, read_columns
 from prefkin.data.tables import read_candidates
 from prefkin.errors import InvalidTable
@@ -59,6 +60,21 @@ class Items:
         """The name of one context, as text."""
         return str(self.candidates.contexts[context])
 
+    def content(self, context: int, action: int) -> str:
+        """The text of one action, or its image."""
+        return self.text(context, action) or self.image(context, action)
+
+    def pair(self, context: int, one: int, other: int) -> Shown:
+        """Two actions side by side, as other tools take them in."""
+        rows = self.candidates.of(context)
+        return Shown(
+            self.context(context),
+            self.prompts[context],
+            (self.label(context, one), self.label(context, other)),
+            (self.content(context, one), self.content(context, other)),
+            (rows[one], rows[other]),
+        )
+
     @cached_property
     def fingerprint(self) -> str:
         """What a store of answers is recognised by: names and features, not how texts are worded."""
@@ -82,7 +98,6 @@ def read_items(
         if name not in columns:
             raise InvalidTable(f"{path}: the items lack a column {name}; it has: {', '.join(list(columns)[:12])}")
     shown = {name: [_text(value) for value in label_column(columns[name])] for name in TEXTS if name in columns}
-    named = {name: label_column(columns[name]) for name in ("context", "action")}
     n = len(shown["context"])
     texts, images_of, prompts = (shown.get(name, [""] * n) for name in ("text", "image", "prompt"))
     for row, (text, image) in enumerate(zip(texts, images_of, strict=True)):
@@ -90,12 +105,11 @@ def read_items(
             raise InvalidTable(f"{path}: row {row} (counted from 0) has neither a text nor an image; fill it in")
         if image:
             _refuse_other_images(path, row, image, images)
-    if encoder is None:
-        with in_file(path):
-            candidates = read_candidates(columns, features=features)
-    else:
+    if encoder is not None:
         whole = [f"{prompt}\n\n{text}" if prompt else text for prompt, text in zip(prompts, texts, strict=True)]
-        candidates = _encoded(path, named, encoder(whole))
+        columns, features = {name: columns[name] for name in ("context", "action")} | {"phi": encoder(whole)}, None
+    with in_file(path):
+        candidates = read_candidates(columns, features=features)
     if candidates.sizes.max() < 2:
         raise InvalidTable(f"{path}: no context has two actions, so that there is nothing to compare; add some")
     place = {pair: row for row, pair in enumerate(zip(shown["context"], shown["action"], strict=True))}
@@ -121,20 +135,6 @@ def read_texts(path: Path, names: Sequence[str]) -> Mapping[str, Any]:
 
 def _text(value: Any) -> str:
     return "" if is_missing(value) else str(value)
-
-
-def _encoded(path: Path, named: dict[str, Any], vectors: FloatArray) -> Candidates:
-    """Candidates whose features an encoder made, in the order of the file."""
-    rows: dict[Any, list[int]] = {}
-    for row, context in enumerate(named["context"].tolist()):
-        rows.setdefault(context, []).append(row)
-    for context, mine in rows.items():
-        if len({named["action"][row] for row in mine}) < len(mine):
-            raise InvalidTable(f"{path}: an action stands twice in context {context!r}; drop one")
-    order = [row for mine in rows.values() for row in mine]
-    return Candidates(
-        [vectors[mine] for mine in rows.values()], contexts=list(rows), actions=named["action"][np.array(order)]
-    )
 
 
 def _refuse_other_images(path: Path, row: int, image: str, folder: Path | None) -> None:

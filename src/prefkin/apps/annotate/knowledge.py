@@ -119,8 +119,7 @@ class Fitted:
 
 def difference(items: Items, answer: Answer) -> FloatArray:
     """Features of what was chosen, minus those of the other."""
-    asked, actions = answer.question, items.candidates.of(answer.question.context)
-    chosen, other = (asked.left, asked.right) if answer.choice == "left" else (asked.right, asked.left)
+    actions, (chosen, other) = items.candidates.of(answer.question.context), answer.sides
     return actions[chosen] - actions[other]
 
 

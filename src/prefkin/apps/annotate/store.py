@@ -25,7 +25,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from prefkin.apps.annotate.history import Event, History
 from prefkin.apps.annotate.items import Items
-from prefkin.apps.annotate.tokens import Role, hashed, same
+from prefkin.apps.annotate.tokens import Role, hashed
 from prefkin.data.candidates import Candidates
 from prefkin.errors import StoreError
 
@@ -287,7 +287,7 @@ class Store:
         if mark not in self._roles:
             with self._read() as connection:
                 found = connection.execute(sa.select(tokens_table).where(tokens_table.c.hash == mark)).first()
-            if found is None or not same(found.hash, mark):
+            if found is None:
                 return None
             self._roles[mark] = found.role, found.person
         return self._roles[mark]

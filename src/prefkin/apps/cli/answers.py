@@ -26,6 +26,7 @@ def answers(
     """
     try:
         from prefkin.apps.annotate.export import FORMS, comparisons, in_form
+        from prefkin.apps.annotate.knowledge import answers_of
         from prefkin.apps.annotate.store import Store
     except ImportError as error:
         raise InvalidParameter(f"this needs {error.name}; pip install 'prefkin[annotate]'") from None
@@ -42,7 +43,7 @@ def answers(
     if user is not None:
         wanted = find_user([person.name for person in histories], user)
         histories = {person: history for person, history in histories.items() if person.name == wanted}
-    n = sum(history.answered for history in histories.values())
+    n = answers_of(histories)
     if n == 0:
         raise StoreError(f"{store}: nobody has answered yet; there is nothing to write")
     if form is not None:

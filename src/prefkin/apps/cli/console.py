@@ -183,6 +183,14 @@ def votes_of(model: Any, file: Path, columns: dict[str, str]) -> Votes:
     return votes
 
 
+def print_lines(text: str) -> None:
+    """The first line stands out."""
+    first, *rest = text.splitlines()
+    out.print(first, style="bold")
+    for line in rest:
+        out.print(line)
+
+
 def table(*headings: str, title: str | None = None) -> Table:
     """A plain table; the first column to the left, numbers to the right."""
     grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -228,9 +236,9 @@ def refuse_sources(option: str, path: Path, sources: Iterable[Path | None]) -> N
 
 
 def check_file(option: str, path: Path, sources: Iterable[Path | None], suffixes: Sequence[str] = WRITABLE) -> None:
-    """Can this file be written, in one of these formats, and is it none of the sources?"""
+    """Can this file be written, in one of these formats (none: any), and is it none of the sources?"""
     refuse_sources(option, path, sources)
-    if file_format(path) not in suffixes:
+    if suffixes and file_format(path) not in suffixes:
         known = " or ".join(filter(None, [", ".join(suffixes[:-1]), suffixes[-1]]))
         raise InvalidParameter(f"{option} {path}: give a name that ends in {known}")
     check_place(option, path.absolute().parent)

@@ -9,13 +9,12 @@ from typing import Any
 import typer
 
 from prefkin.apps.cli.console import (
+    check_file,
     check_folder,
-    check_place,
     column_map,
     err,
     find_user,
     out,
-    refuse_sources,
     table,
     votes_of,
     without_panics,
@@ -176,8 +175,7 @@ def _questions(
 
     if path.is_dir() or path.suffix.lower() != ".json":
         raise InvalidParameter(f"--out {path}: tasks are written to one file; give a name that ends in .json")
-    refuse_sources("--out", path, [candidates, plan, folder])
-    check_place("--out", path.absolute().parent)
+    check_file("--out", path, [candidates, plan, folder], ())
     model = load(folder)
     with without_panics(candidates):
         items = read_items(candidates)

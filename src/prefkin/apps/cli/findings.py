@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from prefkin.data.formats import as_csv
 from prefkin.evaluate.compare import Comparison
 from prefkin.models.base import PreferenceModel
 from prefkin.models.coverage import feature_name
-from prefkin.models.likeness import Group, in_words
+from prefkin.models.likeness import in_words
 from prefkin.models.reports import Summary
 
 __all__ = ["next_steps", "tables"]
@@ -25,7 +24,11 @@ SURE = 0.9  # of a place in a group
 def tables(model: PreferenceModel) -> dict[str, bytes]:
     """`users.csv`: user, group and its probability, who is closest; `groups.csv`: size, words, centre of each group."""
     labels, groups = [str(user) for user in model.users_.tolist()], model.groups_
-    place = {user: (group.label, p) for group in groups for user, p in _members(group)}
+    place = {
+        user: (group.label, p)
+        for group in groups
+        for user, p in zip(group.members.tolist(), group.probability.tolist(), strict=True)
+    }
     seats = [place.get(user, (None, None)) for user in model.users_.tolist()]
     closest, agreement = model.nearest()
     users: dict[str, list[Any]] = {
@@ -44,10 +47,6 @@ def tables(model: PreferenceModel) -> dict[str, bytes]:
     for j in range(model.n_features_in_):
         about[f"centre {feature_name(model.feature_names_, j)}"] = [float(group.centre[j]) for group in groups]
     return {"users.csv": as_csv(users), "groups.csv": as_csv(about)}
-
-
-def _members(group: Group) -> Iterable[tuple[Any, float]]:
-    return zip(group.members.tolist(), group.probability.tolist(), strict=True)
 
 
 def next_steps(

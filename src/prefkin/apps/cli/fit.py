@@ -20,6 +20,7 @@ from prefkin.apps.cli.console import (
     comparisons_from,
     err,
     out,
+    print_lines,
     refuse_sources,
     table,
     working,
@@ -267,10 +268,7 @@ def summary(model: PreferenceModel, method: str, found: Summary) -> dict[str, An
 
 def print_summary(model: PreferenceModel, found: Summary, facts: dict[str, Any]) -> None:
     """Who shares with whom, who gained most, who stands alone, what to do."""
-    first, *rest = str(found).splitlines()
-    out.print(first, style="bold")
-    for line in rest:
-        out.print(line)
+    print_lines(str(found))
     if facts["structure"] == "unrelated" or getattr(model, "structure_", "groups") != "groups":
         return
     grid = table("neighbourhood", "used by", "comparisons", "own", "moved", title="\nlargest neighbourhoods")

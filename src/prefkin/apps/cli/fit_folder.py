@@ -6,7 +6,7 @@ import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from prefkin.apps.cli.console import column_map, err, out, without_panics, working
+from prefkin.apps.cli.console import column_map, err, out, print_lines, without_panics, working
 from prefkin.data.shards import open_comparisons
 from prefkin.data.storage import refuse_foreign
 from prefkin.errors import InvalidParameter
@@ -46,10 +46,7 @@ def fit_folder(
         model.fit(data)
         model.save(out_dir)
     everybody = f"own estimates and radii of {counted(data.n_users, 'user')}; whom to pool is found when asked for"
-    first, *rest = str(model.summary() if isinstance(model, PrefKin) else everybody).splitlines()
-    out.print(first, style="bold")
-    for line in rest:
-        out.print(line)
+    print_lines(str(model.summary() if isinstance(model, PrefKin) else everybody))
     out.print(
         f"\nwritten to {out_dir}: what was learnt, and a row for each user in people/; comparisons stay where they are"
     )

@@ -9,11 +9,10 @@ import typer
 
 from prefkin.apps.cli.console import (
     candidates_for,
-    check_place,
+    check_file,
     column_map,
     find_user,
     out,
-    refuse_sources,
     table,
     working,
     write_file,
@@ -41,8 +40,7 @@ def plan(
 
     Example: prefkin plan kin --candidates stories.parquet --budget 500 --out questions.csv
     """
-    refuse_sources("--out", out_file, [candidates, folder])
-    check_place("--out", out_file.absolute().parent)
+    check_file("--out", out_file, [candidates, folder], ())
     model = load(folder)
     labels = model.users_.tolist()
     absent, costs = [find_user(labels, name) for name in away], {}

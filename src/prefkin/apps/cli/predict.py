@@ -60,8 +60,11 @@ def predict(
     refuse_other_features(model, pairs, asked.Z.shape[1], asked.feature_names)
     with working():
         chance = _chance(model, asked, pairs, newcomers)
-    every = {name: _values(values) for name, values in own.items()}
-    written = {name: values for name, values in every.items() if len(values) == len(chance)}  # NPZ may hold others
+    written: dict[str, list[Any]] = {
+        name: values.tolist() if isinstance(values, np.ndarray) else values.to_list()
+        for name, values in own.items()
+        if len(values) == len(chance)  # NPZ may hold others
+    }
     written[PROBABILITY] = chance.tolist()
     try:
         content = as_file(written, file_format(out_file))
@@ -99,8 +102,3 @@ def _chance(model: Any, asked: Unanswered, file: Path, newcomers: bool) -> Float
         err.print(f"note: {counted(strangers, 'unknown user')} predicted as people in general")
         chance[unknown] = model.fold_in().predict_proba(asked.Z[unknown])[:, 1]
     return chance
-
-
-def _values(column: Any) -> list[Any]:
-    values: list[Any] = column.tolist() if isinstance(column, np.ndarray) else column.to_list()
-    return values

@@ -80,7 +80,9 @@ def rank(
         tell("people", len(who), len(who))
     if out_file is not None:
         columns = _columns(found, shown, None if user is not None else top)
-        write_file(out_file, as_file(columns if user is None else _but_user(columns), file_format(out_file)))
+        if user is not None:
+            del columns["user"]
+        write_file(out_file, as_file(columns, file_format(out_file)))
     if user is None:
         out.print(f"ranked for {counted(len(who), 'user')} in {counted(len(cands), 'context')}: written to {out_file}")
         return
@@ -119,10 +121,6 @@ def _columns(found: dict[Any, Ranking], shown: Shown, top: int | None) -> dict[s
         for name, values in part.items():
             columns.setdefault(name, []).extend(values)
     return columns
-
-
-def _but_user(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    return {name: values for name, values in columns.items() if name != "user"}
 
 
 def _show(ranking: Ranking, shown: Shown, top: int, limit: int, caution: float) -> None:

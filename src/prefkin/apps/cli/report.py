@@ -8,10 +8,9 @@ import typer
 
 from prefkin.apps.cli.console import (
     candidates_for,
-    check_place,
+    check_file,
     column_map,
     out,
-    refuse_sources,
     votes_of,
     working,
     write_file,
@@ -41,8 +40,7 @@ def report(
 
     Example: prefkin report kin --out report.html --votes votes.parquet --candidates stories.parquet
     """
-    refuse_sources("--out", out_file, [candidates, votes])
-    check_place("--out", out_file.absolute().parent)
+    check_file("--out", out_file, [candidates, votes], ())
     if out_file.suffix.lower() not in (".html", ".htm"):
         raise InvalidParameter(f"--out {out_file}: the page is HTML; give a name that ends in .html")
     model, columns = load(folder), column_map(mapping)

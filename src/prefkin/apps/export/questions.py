@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import is_missing
+from prefkin.data.columns import in_file
 from prefkin.data.exports import Shown
 from prefkin.data.formats import label_column, read_columns
 from prefkin.errors import InvalidTable
@@ -18,7 +20,7 @@ __all__ = ["next_questions", "planned_questions"]
 def next_questions(model: Any, users: Iterable[Hashable], items: Any, each: int) -> list[Shown]:
     """So many for everybody: those that cover most of what is not known about them, whatever the answers will be."""
     return [
-        _asked(str(user), items, question.context, question.first, question.second)
+        replace(items.pair(question.context, question.first, question.second), asked=str(user))
         for user in users
         for question in model.session(user, items.candidates, rule="coverage").plan(each)
     ]
@@ -27,10 +29,8 @@ def next_questions(model: Any, users: Iterable[Hashable], items: Any, each: int)
 def planned_questions(path: Path, items: Any) -> list[Shown]:
     """Those of a file with columns user, context, first and second, as `prefkin plan` writes it."""
     names = ("user", "context", "first", "second")
-    try:
+    with in_file(path):
         table = read_columns(path, names)
-    except InvalidTable as error:
-        raise InvalidTable(f"{path}: {error}") from None
     for name in names:
         if name not in table:
             raise InvalidTable(f"{path}: lacks column {name}; it needs {', '.join(names)}, as prefkin plan writes them")
@@ -55,15 +55,5 @@ def planned_questions(path: Path, items: Any) -> list[Shown]:
         if first == second:
             raise InvalidTable(f"{path}: row {row} (counted from 0) compares {first!r:.60} with itself; leave it out")
         (x, one), (_, other) = places[context, first], places[context, second]
-        found.append(_asked(user, items, x, one, other))
+        found.append(replace(items.pair(x, one, other), asked=user))
     return found
-
-
-def _asked(user: str, items: Any, context: int, first: int, second: int) -> Shown:
-    def both(of: Callable[[int, int], str]) -> tuple[str, str]:
-        return of(context, first), of(context, second)
-
-    shown = both(lambda x, a: items.text(x, a) or items.image(x, a))
-    rows = items.candidates.of(context)
-    features = rows[first], rows[second]
-    return Shown(items.context(context), items.prompts[context], both(items.label), shown, features, asked=user)

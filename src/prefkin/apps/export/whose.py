@@ -86,10 +86,11 @@ def groups_of(model: Any) -> Groups:
     if found := model.groups_:
         share = np.column_stack([model.membership_[:, group.label] for group in found])
         return Groups(tuple(f"group {group.label}" for group in found), share, np.array([g.centre for g in found]))
-    owners = sorted((some for some, members in model.neighbourhoods() if len(members) > 1), key=_size, reverse=True)
+    owners = sorted((some for some, members in model.neighbourhoods() if len(members) > 1), key=len, reverse=True)
     if not owners:
         raise InvalidParameter("this model found no groups: everybody stands alone; leave out --groups")
-    share = np.column_stack([_share(len(model.users_), some) for some in owners])
+    people = np.arange(len(model.users_))
+    share = np.column_stack([np.isin(people, some).astype(np.float64) for some in owners])
     theta = share.T @ model.theta_ / share.sum(axis=0)[:, None]
     return Groups(tuple(f"group {k}" for k in range(len(owners))), share, theta)
 
@@ -110,13 +111,3 @@ def _log_odds(model: Any, users: IntArray) -> FloatArray:
         scale = (plain**2).sum(axis=1)
         np.divide((plain * said).sum(axis=1), scale, out=found[start : start + at_once], where=scale > 0)
     return found
-
-
-def _size(members: IntArray) -> int:
-    return len(members)
-
-
-def _share(n_users: int, owners: IntArray) -> FloatArray:
-    belongs = np.zeros(n_users)
-    belongs[owners] = 1.0
-    return belongs

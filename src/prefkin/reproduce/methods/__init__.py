@@ -1,4 +1,4 @@
-"""One small file per method. To add one: a file here with one decorated function; nothing else."""
+"""A small file for methods that are alike. To add one: a decorated function in a file here; nothing else."""
 
 import importlib
 import pkgutil

@@ -33,9 +33,7 @@ def fitted(study: Study, gamma: Any) -> OffC2PL:
 
 def points(study: Study) -> Graph:
     """θ̂ and CI of everybody, before a threshold is set; computed once in a trial."""
-    if "points" not in study.shared:
-        study.shared["points"] = fitted(study, 0.0).graph_
-    graph: Graph = study.shared["points"]
+    graph: Graph = study.once("points", lambda: fitted(study, 0.0).graph_)
     return graph
 
 

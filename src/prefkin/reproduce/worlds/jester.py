@@ -61,7 +61,7 @@ def jester_world(
     shown = np.array([rng.choice(new, actions, replace=False) for _ in range(contexts)])
     fresh = Candidates(features[shown])
     pools = tuple(_pool(rng, person, features, known, pool_contexts) for person in people[:asked])
-    return World(data, advantage, judged, fresh, people[:, shown.ravel()], None, "ratings", None, pools)
+    return World(data, advantage, judged, fresh, people[:, shown.ravel()], None, None, pools)
 
 
 def _pairs(

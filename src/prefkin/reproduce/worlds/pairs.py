@@ -10,7 +10,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -65,16 +65,8 @@ class ItemPairs:
                 f"only {len(chosen)} people have {at_least} comparisons or more; ask for fewer, or get more data"
             )
         keep = np.isin(who, chosen)
-        return ItemPairs(
-            self.users[keep],
-            self.contexts[keep],
-            self.first[keep],
-            self.second[keep],
-            self.y[keep],
-            self.embedding,
-            self.texts,
-            self.item_context,
-        )
+        columns = {name: getattr(self, name)[keep] for name in ("users", "contexts", "first", "second", "y")}
+        return replace(self, **columns)
 
 
 def data_folder() -> Path:
@@ -157,7 +149,6 @@ def pair_world(
         contexts=fresh,
         reward=theta @ fresh.features.T,
         group=None,
-        truth="full-data estimate",
         pools=pools,
     )
 

@@ -10,6 +10,7 @@ from scipy.special import expit
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.synthetic import coverage, tastes
 from prefkin.reproduce.worlds.world import Pool, World
 
 __all__ = ["answer_table", "planted_rows", "planted_world", "synthetic_world"]
@@ -40,12 +41,8 @@ def synthetic_world(
     >>> world.data, world.fresh_gap(np.zeros((4, 3))).shape
     (Comparisons(20 comparisons by 4 users, 3 features), (4,))
     """
-    centres = rng.standard_normal((groups, dim))
-    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
-    group = rng.integers(groups, size=users)
-    theta = strength * (centres[group] + spread / np.sqrt(dim) * rng.standard_normal((users, dim)))
-    scale = np.ones(dim)
-    scale[: int(scarce * dim)] = 0.1
+    theta, group = tastes(rng, users, groups, dim, strength, spread)
+    scale = coverage(dim, scarce)
     data, advantage = _answers(rng, theta, rows, scale)
     judged, _ = _answers(rng, theta, held_out, np.ones(dim))
     fresh = Candidates(rng.standard_normal((contexts, actions, dim)) / np.sqrt(2.0))
@@ -72,7 +69,6 @@ def planted_world(
         contexts=contexts,
         reward=theta @ contexts.features.T,
         group=group,
-        truth="planted",
         least_gap=float(apart.min()) if apart.size else None,
         pools=tuple(pools),
     )

@@ -34,7 +34,6 @@ class World:
     contexts: Candidates  # other contexts, to recommend for
     reward: FloatArray  # (U, rows of contexts) what each action is worth to each user
     group: IntArray | None  # (U,) true group, where there is one
-    truth: str  # how worth is known: "planted", "full-data estimate" or "ratings"
     least_gap: float | None = None  # γ: smallest distance between the preferences of two groups, where known
     pools: tuple[Pool, ...] = ()  # per user who may be asked
 
