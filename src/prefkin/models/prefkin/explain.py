@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 ALMOST = 1e-9
+STILL = 0.01  # change of a margin that decides nothing
 FEWEST, MOST, NEARLY = 0.0, 17.0, 0.1  # comparisons to turn a verdict, as powers of 2
 
 
@@ -182,7 +183,8 @@ def comparisons_to_turn(mixture: Mixture, user: int, other: int, data: Signed) -
     def log_odds(doublings: float) -> float:
         """Of belonging with `other` after 2^doublings comparisons more."""
         n = 2.0**doublings * share
-        placed = place(around, Signed(rows, np.concatenate([weights * (1.0 + n * p), n * weights * (1.0 - p)]), ends))
+        more = Signed(rows, np.concatenate([weights * (1.0 + n * p), n * weights * (1.0 - p)]), ends)
+        placed = place(around, more, still=STILL)
         return float(logit(np.clip(placed.share[0, beside], ALMOST, 1.0 - ALMOST)))
 
     few, many = log_odds(FEWEST), log_odds(MOST)

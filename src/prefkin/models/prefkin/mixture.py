@@ -22,7 +22,7 @@ from prefkin.execution.executor import for_each
 from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import STACKED_UP_TO, ByMatrices, Quadratics, Signed, Terms, mirrored
-from prefkin.inference.quadratics.evidence import STACKED_CHOLESKY
+from prefkin.inference.quadratics.evidence import STACKED_CHOLESKY, set_evidence
 from prefkin.inference.steps import farthest, improved
 from prefkin.models.prefkin.person import Part, Person
 from prefkin.models.prefkin.settings import LIMITS
@@ -150,6 +150,12 @@ class Mixture:
         """(K,) members of each group, by probability."""
         here = self.share.sum(axis=0)
         return here if self.others is None else here + self.others.sizes
+
+    @cached_property
+    def evidences(self) -> FloatArray:
+        """(K,) log evidence of each group, as if all levels were 0."""
+        bare = replace(self.centres.sums, level=np.zeros(len(self.centres.sums)))
+        return set_evidence(bare, self.prior.m0, self.prior.between)
 
     def terms_of(self, users: IntArray) -> Terms:
         """Of some users, for τ²."""

@@ -81,12 +81,14 @@ def place(
     who: IntArray | None = None,
     sure: float = 1.0,
     sites: Sites | None = None,
+    still: float = 0.0,
 ) -> Mixture:
     """New users among known groups: those groups, and everybody in them, stay as they are.
 
     `who` says where in `known` each one stands whose answers are already in the groups (−1: nowhere): these answers are
     taken out first. Evidence is that of everybody's answers, each placed for themselves. Places are taken as found from
     a probability of `sure` on; below 1, evidence is not exact. `sites` are those to begin with, where some are known.
+    Rounds end when no margin moved by more than `still`.
     """
     sizes, prior = known.sizes, known.prior
     contenders = affordable(data).contenders if contenders is None else contenders
@@ -107,8 +109,9 @@ def place(
         seats = share if without is None else without.seats(share)
         evidence = float((_log_total(np.column_stack([fits, alone])) - weight).sum())
         found = solved(users, sites, seats, prior, evidence, terms=terms, centres=centres)
-        if turn < rounds - 1:
-            sites = found.refined(data)
+        if turn == rounds - 1 or (still and found.moved(data).max() <= still):
+            break
+        sites = found.refined(data)
     return replace(found, share=share)
 
 
@@ -176,8 +179,7 @@ def _fits(
     """
     centres, sizes, prior = groups.centres, groups.sizes, groups.prior
     K, d = centres.mean.shape
-    bare = replace(centres.sums, level=np.zeros(len(centres.sums)))
-    full, log = set_evidence(bare, prior.m0, prior.between), np.full(share.shape, -np.inf)
+    full, log = groups.evidences, np.full(share.shape, -np.inf)
 
     def weigh(who: IntArray, where: IntArray) -> None:
         part = share[who, where]
