@@ -17,13 +17,14 @@ BROWSER := .venv/.browser
 INTEGRATIONS := .venv/.integrations
 SITE := .venv/.site
 
-TESTS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+# tests start the program many times: it loads faster where bytecode may be written
+TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 COUNT ?= 10000
 KILLS ?= 20
 SEED ?= 0
 
-.PHONY: demo annotate test quick test-annotate test-long test-integrations docs fuzz kills lint clean
+.PHONY: demo annotate test quick test-annotate test-long test-integrations docs fuzz kills lint types style kernels clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
@@ -32,7 +33,8 @@ demo: $(RUNS)
 annotate: $(READY)
 	$(BIN)/prefkin annotate --demo
 
-test: $(READY) lint
+test: $(READY)
+	@$(MAKE) --no-print-directory -j2 types style kernels
 	$(TESTS)
 
 quick: $(READY)
@@ -57,10 +59,19 @@ kills: $(READY)
 	for job in fit reproduce interrupts commands; do $(BIN)/python -m tests.kills $$job --count $(KILLS) --seed $(SEED) || exit 1; done
 
 lint: $(READY)
+	@$(MAKE) --no-print-directory -j2 types style
+
+types: $(READY)
+	$(BIN)/mypy
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# once, not by every process that tests, and beside mypy, which uses one core
+kernels: $(READY)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.compiled
 
 $(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

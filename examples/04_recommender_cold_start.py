@@ -21,10 +21,10 @@ def takes(taste, shown):
 
 
 # %%
-# The log: thirty listeners, forty times one of four songs was taken. All pairs of the taken one with the others count.
+# The log: thirty listeners, twelve times one of four songs was taken. All pairs of the taken one with the others count.
 
-shown = rng.integers(60, size=(30 * 40, 4))
-users = np.repeat(np.arange(30), 40)
+shown = rng.integers(60, size=(30 * 12, 4))
+users = np.repeat(np.arange(30), 12)
 taken = [takes(tastes[user % 3], some) for user, some in zip(users, shown, strict=True)]
 model = PrefKin().fit(Comparisons.from_choices(songs[shown], taken, users))
 print(model.summary())

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import re
 import shlex
+import time
 import tomllib
 from pathlib import Path
 
@@ -51,17 +52,28 @@ def test_every_public_name_has_an_example():
                 assert ">>>" in found.__doc__, f"{module.__name__}.{name} has no example"
 
 
-@pytest.mark.parametrize("page", ["README.md"])
-def test_the_commands_shown_run(page, tmp_path):
-    blocks = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+def test_the_commands_shown_run_and_the_demo_tells_its_story_with_pictures(tmp_path):
+    blocks = re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     commands = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
     assert commands
+    shown, start = {}, time.process_time()
     for command in commands:
-        program, *args = shlex.split(command, comments=True)
+        program, name, *args = shlex.split(command, comments=True)
         assert program == "prefkin"
-        done = prefkin_says(*args, cwd=tmp_path)
+        done = prefkin_says(name, *args, cwd=tmp_path)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert done.stdout
+        shown[name] = done.stdout
+        assert name != "demo" or time.process_time() - start < 60
+    for part in (
+        "Who wants the same?",
+        "What it bought",
+        "own answers only",
+        "everybody pooled",
+        "next questions",
+    ):
+        assert part in shown["demo"]
+    assert len(list((tmp_path / "demo").glob("*.png"))) == 6
 
 
 def test_programs_in_the_documents_run():

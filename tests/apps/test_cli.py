@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
@@ -178,22 +177,6 @@ def test_audit_names_what_is_thin_and_speaks_json(folder):
     assert "960 comparisons by 12 users" in done.stdout
     findings = json.loads(prefkin_says("audit", "votes.csv", "--json", cwd=folder).stdout)
     assert all(set(finding) == {"level", "what", "remedy"} for finding in findings)
-
-
-def test_demo_tells_its_story_with_pictures(tmp_path):
-    start = time.monotonic()
-    done = prefkin_says("demo", "--out", "shown", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert time.monotonic() - start < 60
-    for part in (
-        "Who wants the same?",
-        "What it bought",
-        "own answers only",
-        "everybody pooled",
-        "next questions",
-    ):
-        assert part in done.stdout
-    assert len(list((tmp_path / "shown").glob("*.png"))) == 6
 
 
 @pytest.mark.parametrize(("command", "name"), [(("demo",), "votes.csv"), (("fit", "{votes}"), "items.csv")])

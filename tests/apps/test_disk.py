@@ -24,6 +24,15 @@ def votes(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """The file of a model."""
+    Z, y, users = draw_answers(np.random.default_rng(7), sizes=[20] * 4)
+    path = tmp_path_factory.mktemp("fitted") / "model.safetensors"
+    PrefKin().fit(Z, y, users=users).save(path)
+    return path
+
+
 def start(*args, cwd, **options):
     command = [sys.executable, "-m", "prefkin", *map(str, args)]
     return subprocess.run(command, cwd=cwd, text=True, stdin=subprocess.DEVNULL, check=False, **options)
@@ -136,10 +145,9 @@ def test_pictures_of_a_former_fit_do_not_stay_beside_a_new_one(votes, tmp_path):
         (("answers", "store.csv", "--out", "store.csv"), None),
     ],
 )
-def test_nothing_overwrites_what_it_is_made_from(votes, tmp_path, command, kept):
-    Z, y, users = draw_answers(np.random.default_rng(7), sizes=[20] * 4)
+def test_nothing_overwrites_what_it_is_made_from(votes, fitted, tmp_path, command, kept):
     (tmp_path / "kin").mkdir()
-    PrefKin().fit(Z, y, users=users).save(tmp_path / "kin" / "model.safetensors")
+    (tmp_path / "kin" / "model.safetensors").write_bytes(fitted.read_bytes())
     row = {"user": 1, "y": 1, "context": "x", "first": "a", "second": "b", "z0": 1.0, "z1": 0.0, "z2": 0.0}
     actions = [{"context": "x", "action": name, "text": name, "phi": [i, 1, 0]} for i, name in enumerate("ab")]
     (tmp_path / "c.json").write_text(json.dumps(actions))

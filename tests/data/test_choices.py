@@ -130,11 +130,11 @@ def literal_choice_weights(options, chosen, users):
 
 
 def test_a_pair_of_a_choice_counts_by_the_chance_that_the_choice_was_between_these_two(rng):
-    options, chosen, _ = drawn_choices(rng, n=30, dim=2)
-    users = rng.integers(3, size=30)
+    options, chosen, _ = drawn_choices(rng, n=15, dim=2)
+    users = rng.integers(3, size=15)
     data = Comparisons.from_choices(options, chosen, users)
     assert np.allclose(data.weights, literal_choice_weights(options, chosen, users), atol=2e-4)
-    order = rng.permutation(30)
+    order = rng.permutation(15)
     again = Comparisons.from_choices([options[t] * 100 for t in order], np.array(chosen)[order], users[order])
     assert np.array_equal(np.sort(again.weights), np.sort(data.weights))  # neither order nor units matter
 

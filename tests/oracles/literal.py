@@ -13,22 +13,21 @@ def sigmoid(x):
 
 
 def optimum(Z, y, ridge, weights=None):
-    """argmin of the regularised negative log-likelihood, by a trust-region method on dense loops."""
-    weights = np.ones(len(y)) if weights is None else weights
+    """argmin of the regularised negative log-likelihood, by a trust-region method."""
+    Z, y, weights = np.asarray(Z, float), np.asarray(y, float), np.ones(len(y)) if weights is None else weights
+
+    def chance(t):
+        return np.exp(-np.logaddexp(0, -(Z @ t)))
 
     def value(t):
-        margins = [float(z @ t) for z in Z]
-        return sum(w * (np.logaddexp(0, m) - a * m) for w, m, a in zip(weights, margins, y)) + ridge / 2 * float(t @ t)
+        return float(np.sum(weights * (np.logaddexp(0, Z @ t) - y * (Z @ t)))) + ridge / 2 * float(t @ t)
 
     def slope(t):
-        return sum(w * (sigmoid(float(z @ t)) - a) * z for w, z, a in zip(weights, Z, y)) + ridge * t
+        return Z.T @ (weights * (chance(t) - y)) + ridge * t
 
     def curvature(t):
-        H = ridge * np.eye(len(t))
-        for w, z in zip(weights, Z):
-            p = sigmoid(float(z @ t))
-            H = H + w * p * (1 - p) * np.outer(z, z)
-        return H
+        p = chance(t)
+        return Z.T @ ((weights * p * (1 - p))[:, None] * Z) + ridge * np.eye(len(t))
 
     found = minimize(
         value, np.zeros(Z.shape[1]), jac=slope, hess=curvature, method="trust-exact", options={"gtol": 1e-11}

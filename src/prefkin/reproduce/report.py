@@ -228,11 +228,11 @@ def others_table(plan: Plan, rows: pl.DataFrame) -> Table:
     return Table(["method", *names], body)
 
 
-def glance_table(stored: Sequence[tuple[Plan, pl.DataFrame]]) -> Table:
+def glance_table(stored: Sequence[tuple[Plan, pl.DataFrame]], claims: Sequence[Table]) -> Table:
     """A line per experiment: what became of the paper's claims, and who has the smallest gap in how many places."""
     body = []
-    for plan, rows in stored:
-        verdicts = [verdict for says, _, verdict in claims_table(plan, rows).rows if not says.startswith("(ours)")]
+    for (plan, rows), judged in zip(stored, claims, strict=True):
+        verdicts = [verdict for says, _, verdict in judged.rows if not says.startswith("(ours)")]
         kept = sum(verdict == "reproduced" for verdict in verdicts)
         partly = sum(verdict in ("direction only", "partly") for verdict in verdicts)
         table, x, fair = _along(plan, rows)
@@ -301,11 +301,12 @@ def paper_readme(folder: Path) -> str:
                 "the machinery works and which way things point, not the paper's numbers at its scale."
             )
         )
-    blocks += [Heading("At a glance"), glance_table(stored)]
-    for plan, rows in stored:
+    claims = [claims_table(plan, rows) for plan, rows in stored]
+    blocks += [Heading("At a glance"), glance_table(stored, claims)]
+    for (plan, rows), judged in zip(stored, claims, strict=True):
         blocks.append(Heading(f"{plan.experiment} on {plan.data}{' (quick)' if plan.quick else ''}: {plan.title}"))
         blocks.append(Text(f"Protocol: {plan.protocol}. {_settings(plan)}"))
-        blocks += [claims_table(plan, rows), means_table(plan, rows, "gap"), *_winners(plan, rows)]
+        blocks += [judged, means_table(plan, rows, "gap"), *_winners(plan, rows)]
     return as_markdown(blocks)
 
 

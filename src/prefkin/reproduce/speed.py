@@ -244,12 +244,12 @@ def alone(quick: bool) -> Iterator[Row]:
         )
 
     sizes = [(2000, 200, 32), (100_000, 50, 16), (40, 1000, 768)]
-    yield from (row(*size) for size in ([(50, 200, 32), (200, 50, 16), (2, 400, 300)] if quick else sizes))
+    yield from (row(*size) for size in ([(20, 100, 16), (40, 30, 8), (2, 250, 201)] if quick else sizes))
 
 
 def joined(quick: bool) -> Iterator[Row]:
     """Algorithm 1 where every neighbourhood is another one."""
-    n_users, n, d = (300, 100, 16) if quick else (4000, 200, 32)
+    n_users, n, d = (200, 40, 8) if quick else (4000, 200, 32)
     Z, y, users = draw(n_users, n, d, groups=n_users // 100 or 1, seed=3)
     apart = OffC2PL(gamma=0.0, n_jobs=1).fit(Z, y, users=users)
     one, other = np.random.default_rng(0).integers(n_users, size=(2, 100_000))
@@ -309,13 +309,13 @@ def kin(quick: bool) -> Iterator[Row]:
         alone = Instead("scikit-learn on the new rows alone", [(lambda: by_sklearn(Z[:15], y[:15]), 1.0)])
         yield again("PrefKin: fold_in", f"{size}, 15 answers", lambda: model.fold_in(Z[:15], y[:15]), alone)
 
-    for size in [(60, 100, 16)] if quick else [(1000, 200, 32), (40, 1000, 768)]:
+    for size in [(24, 40, 6)] if quick else [(1000, 200, 32), (40, 1000, 768)]:
         yield from rows(*size)
 
 
 def predicted(quick: bool) -> Iterator[Row]:
     """Probabilities from a model of many users: one row, and many."""
-    n_users, n_rows, d = (100, 1000, 8) if quick else (10_000, 100_000, 16)
+    n_users, n_rows, d = (30, 300, 4) if quick else (10_000, 100_000, 16)
     Z, y, users = draw(n_users, 20, d, groups=8, seed=11)
     asked = np.random.default_rng(1).permutation(len(Z))[:n_rows]
     new, who = Z[asked], users[asked]
@@ -354,7 +354,7 @@ def predicted(quick: bool) -> Iterator[Row]:
 
 def questions(quick: bool) -> Iterator[Row]:
     """A conversation: each question chosen, each answer learnt from, in turn."""
-    pool, n, d, rounds = (200, 150, 64, 20) if quick else (1000, 1000, 768, 500)
+    pool, n, d, rounds = (60, 100, 32, 10) if quick else (1000, 1000, 768, 500)
     Z, y, users = draw(1, n, d, seed=4)
     Z /= np.linalg.norm(Z, axis=1, keepdims=True)
     rng = np.random.default_rng(4)
@@ -391,7 +391,7 @@ def questions(quick: bool) -> Iterator[Row]:
 
 def files(quick: bool) -> Iterator[Row]:
     """Tables in, models out and in."""
-    n_users, n, d = (100, 50, 16) if quick else (2000, 200, 32)
+    n_users, n, d = (40, 20, 8) if quick else (2000, 200, 32)
     Z, y, users = draw(n_users, n, d)
     model = OffC2PL(gamma=0.0, n_jobs=1).fit(Z, y, users=users)
     with tempfile.TemporaryDirectory() as folder:

@@ -23,6 +23,13 @@ def world(rng, mean=0.0, spread=0.0, n_users=20, n=60, dim=4):
     return first, second, y, users, habit, theta
 
 
+@pytest.fixture(scope="module")
+def habitual():
+    """A world in which the first side is often taken, and a model of it."""
+    first, second, y, users, _, _ = world(np.random.default_rng(20_26), 2.0)
+    return first, second, y, PrefKin().fit(Comparisons.from_sides(first, second, y, users))
+
+
 def test_a_habit_is_found_and_removed(rng):
     first, second, y, users, habit, theta = world(rng, 0.5, 1.0)
     model = PrefKin().fit(Comparisons.from_sides(first, second, y, users))
@@ -111,10 +118,9 @@ def test_it_is_kept_in_a_file_and_named_by_audit(rng, tmp_path):
 
 @pytest.mark.parametrize("user", [None, 3])
 @pytest.mark.parametrize("rule", ["information", "posterior"])
-def test_a_session_takes_the_habit_for_what_it_is(rng, user, rule):
+def test_a_session_takes_the_habit_for_what_it_is(habitual, rng, user, rule):
     """Whoever often takes the first side says less about what is on it by taking it."""
-    first, second, y, users, _, _ = world(rng, 2.0)
-    model = PrefKin().fit(Comparisons.from_sides(first, second, y, users))
+    first, _, _, model = habitual
     plain = deepcopy(model)
     plain.habit_ = np.zeros_like(model.habit_)
     plain.__dict__.pop("_population", None)
@@ -129,9 +135,8 @@ def test_a_session_takes_the_habit_for_what_it_is(rng, user, rule):
     assert moved[0] < moved[1]
 
 
-def test_a_newcomer_who_is_folded_in_has_the_habit_that_a_session_knows(rng):
-    first, second, y, users, _, _ = world(rng, 2.0)
-    model = PrefKin().fit(Comparisons.from_sides(first, second, y, users))
+def test_a_newcomer_who_is_folded_in_has_the_habit_that_a_session_knows(habitual):
+    first, second, y, model = habitual
     shown = Candidates(np.stack([first[:8], second[:8]], axis=1))
     session = model.session(None, shown)
     for x in range(8):

@@ -55,7 +55,8 @@ def test_people_are_placed_as_draws_from_the_prior_say(crowd, rng):
         draws = rng.multivariate_normal(mean, C, size=20_000)
         for u in range(len(data)):
             margins = data.X[data.own(u)] @ draws.T
-            log[u, k] = logsumexp(-np.logaddexp(0.0, -margins).sum(axis=0)) - np.log(len(draws))
+            chance = 1.0 / (1.0 + np.exp(-margins)).prod(axis=0)  # of all answers, by each draw
+            log[u, k] = np.log(chance.mean())
     log += np.append(np.log(around.sizes), prior.lonely)
     chances = np.exp(log - logsumexp(log, axis=1, keepdims=True))
     assert ((chances.max(axis=1) > 0.5) & (chances.max(axis=1) < 0.99)).sum() > 10  # who is not clear
