@@ -68,12 +68,14 @@ def test_output_that_cannot_be_written_costs_no_fit(votes, tmp_path, stream):
         assert "written to kin" in done.stdout
 
 
+@pytest.mark.long
 def test_closed_streams_are_no_reason_to_fail(votes, tmp_path):
     command = f'"{sys.executable}" -m prefkin fit "{votes}" --gamma 1 --no-pictures --out kin >&- 2>&-'
     assert subprocess.run(command, shell=True, cwd=tmp_path, check=False).returncode == 0
     assert len(prefkin.load(tmp_path / "kin").users_) == 4
 
 
+@pytest.mark.long
 def test_a_terminal_that_lacks_a_character_is_no_reason_to_fail(tmp_path):
     OffC2PL(0.0).fit(np.eye(2), [1, 0], users=["Jos\u00e9", "b"]).save(tmp_path / "kin")
     (tmp_path / "c.csv").write_text("context,action,phi0,phi1\nx,caf\u00e9,1,0\nx,tea,0,1\n")

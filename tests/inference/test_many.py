@@ -206,7 +206,12 @@ def test_shared_sets_are_solved_whatever_float32_can_tell(rng, offset):
 
 
 @pytest.mark.parametrize(
-    ("kind", "d"), [*((kind, d) for kind in KINDS for d in (1, 3, 10)), ("plain", 130), ("one heavy row", 130)]
+    ("kind", "d"),
+    [
+        *((kind, d) for kind in KINDS for d in (1, 3, 10)),
+        ("plain", 130),
+        pytest.param("one heavy row", 130, marks=pytest.mark.long),
+    ],
 )
 def test_pooled_estimates_equal_newtons_method(kind, d):
     """A small gradient is no proof: with one heavy row probabilities used to be off by .008."""

@@ -188,7 +188,9 @@ def test_every_plan_names_methods_that_exist_and_settings_that_are_used(experime
     assert read_plan(experiment, data).runs == 20
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "experiment", ["exp1", "exp2", *(pytest.param(one, marks=pytest.mark.long) for one in ("exp3", "exp4"))]
+)
 def test_a_trial_gives_the_same_rows_again(experiment):
     talk = {"asked": 1, "checkpoints": (0, 4), "pool_contexts": 12, "offline": 10, "rows": 20}
     plan = small(experiment, **(talk if experiment == "exp2" else {"rows": 20, "budget": 20}))

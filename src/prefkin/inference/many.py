@@ -117,7 +117,7 @@ class _Chunk:
         sizes = sets.starts[parcel + 1] - sets.starts[parcel]
         ends = np.concatenate([[0], np.cumsum(sizes)])
         own = np.repeat(sets.starts[parcel] - ends[:-1], sizes) + np.arange(ends[-1])
-        self.rows = *rows, own, ends[pointer - pointer[0]]
+        self.rows = *(_sealed(part) for part in rows), own, ends[pointer - pointer[0]]
 
     def fit(self, ridge: FloatArray, centre: FloatArray, theta: FloatArray) -> BoolArray:
         """Estimates into `theta`; whether each one is within the tolerance, by the rows as given."""
@@ -171,6 +171,13 @@ class _Chunk:
         slope, far = ridge[:, None] * (theta - centre), np.empty(self.n_sets)
         _kernels.add_gradients(*self.rows, self.begun, self.by_row, theta, slope, far)
         return slope, far
+
+
+def _sealed(part: FloatArray) -> FloatArray:
+    """A view that cannot be written: kernels are compiled for that alone, whatever the caller may do with its array."""
+    view = part.view()
+    view.flags.writeable = False
+    return view
 
 
 def aligned(*shape: int) -> Any:

@@ -196,6 +196,7 @@ def test_nothing_answered_is_said(store, tmp_path):
     assert (done.returncode, "nobody has answered yet" in done.stderr) == (2, True)
 
 
+@pytest.mark.long
 def test_ctrl_c_is_one_line(folder, tmp_path):
     with Server(folder, "--items", "items.csv", "--store", tmp_path / "a.db") as server:
         server.process.send_signal(signal.SIGINT)
@@ -203,6 +204,7 @@ def test_ctrl_c_is_one_line(folder, tmp_path):
     assert server.said().splitlines()[-1] == f"prefkin: stopped; every answer is kept in {tmp_path / 'a.db'}"
 
 
+@pytest.mark.long
 def test_the_page_is_not_needed_to_use_the_library():
     code = (
         "import sys, prefkin; from prefkin.apps.cli.commands import app; prefkin.PrefKin; prefkin.Candidates\n"

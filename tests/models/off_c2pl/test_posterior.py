@@ -206,7 +206,9 @@ def test_the_information_distance_is_not_fooled_by_what_was_never_shown():
         assert set(model.neighbours(u).tolist()) <= set(range(u % 2, 12, 2))
 
 
-@pytest.mark.parametrize("options", PRACTICAL)
+@pytest.mark.parametrize(
+    "options", [*PRACTICAL[2:], *(pytest.param(each, marks=pytest.mark.long) for each in PRACTICAL[:2])]
+)
 def test_auto_gamma_works_with_every_option(options):
     rng, users = np.random.default_rng(2), np.repeat(np.arange(12), 40)
     theta = 3.0 * np.eye(4)[np.arange(12) % 3]

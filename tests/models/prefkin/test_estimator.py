@@ -31,7 +31,9 @@ def model(grouped):
 
 @pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")  # iris is separable,
 @pytest.mark.filterwarnings("ignore::prefkin.errors.AnswerWarning")  # and answers are of any two kinds
-@pytest.mark.parametrize("metric", ["diagonal", pytest.param("auto", marks=pytest.mark.long)])  # chosen: half the time
+@pytest.mark.parametrize(
+    "metric", ["isotropic", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("diagonal", "auto"))]
+)
 def test_scikit_learns_own_checks_pass(metric):
     results = check_estimator(PrefKin(metric=metric), on_skip=None, on_fail="raise")
     assert sum(result["status"] == "passed" for result in results) > 50

@@ -42,7 +42,7 @@ def test_a_habit_is_found_and_removed(rng):
     assert model.predict_proba(np.zeros((1, 4)), users=[0])[0, 1] == 0.5  # two equal items are equally good
 
 
-@pytest.mark.parametrize("groups", [True, False])
+@pytest.mark.parametrize("groups", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_nothing_changes_where_there_is_no_habit(rng, groups):
     first, second, y, users, _, theta = world(rng)
     if groups:
@@ -116,8 +116,14 @@ def test_it_is_kept_in_a_file_and_named_by_audit(rng, tmp_path):
     assert not any("the first side" in finding.what for finding in audit(Comparisons.from_arrays(data.Z, y, users)))
 
 
-@pytest.mark.parametrize("user", [None, 3])
-@pytest.mark.parametrize("rule", ["information", "posterior"])
+@pytest.mark.parametrize(
+    ("rule", "user"),
+    [
+        ("information", 3),
+        ("posterior", None),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("information", None), ("posterior", 3))),
+    ],
+)
 def test_a_session_takes_the_habit_for_what_it_is(habitual, rng, user, rule):
     """Whoever often takes the first side says less about what is on it by taking it."""
     first, _, _, model = habitual

@@ -56,7 +56,9 @@ def test_those_whose_sites_agree_with_their_answers_stay(rng):
     assert believable(found, data) is found
 
 
-@pytest.mark.parametrize(("powers", "number", "units"), [(9, 3, 0), (12, 4, 3), (12, 11, 0), (12, 16, 0)])
+@pytest.mark.parametrize(
+    ("powers", "number", "units"), [(9, 3, 0), (12, 11, 0), (12, 16, 0), pytest.param(12, 4, 3, marks=pytest.mark.long)]
+)
 def test_weights_over_many_powers_of_ten_claim_no_evidence_above_zero(powers, number, units):
     """Found by `benchmarks/references.py weights`: by up to 10²⁰, before."""
     rng = np.random.default_rng([0, powers, number])

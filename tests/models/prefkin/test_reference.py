@@ -21,7 +21,9 @@ def signed(people):
     return Signed.of_users(UserRows(Rows(X, np.ones(len(X)), weights), starts, np.arange(len(people))))
 
 
-@pytest.mark.parametrize("kind", ["plain", "repeats", "certain", "weights"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "weights", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("repeats", "certain"))]
+)
 def test_posteriors_of_few_answers_are_the_sampled_ones(kind):
     """Means and variances within three errors of the sampling; propagation alone has 45 to 92 % of variances."""
     rng, within = np.random.default_rng([16, len(kind)]), []

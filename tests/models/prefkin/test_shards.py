@@ -97,7 +97,9 @@ def test_with_everybody_in_the_sample_the_fit_is_that_in_memory(model, memory):
     assert model.evidence_ == pytest.approx(memory.evidence_)
 
 
-@pytest.mark.parametrize(("spread", "users"), [(0.0, USERS), (1.5, USERS), (0.0, 5 * USERS)])
+@pytest.mark.parametrize(
+    ("spread", "users"), [(0.0, USERS), (1.5, USERS), pytest.param(0.0, 5 * USERS, marks=pytest.mark.long)]
+)
 def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread, users):
     data = sampled
     if spread or users > USERS:

@@ -34,6 +34,7 @@ def joint_evidence(
     """`set_evidence` of base[at] + times × other[which], pair by pair, as if all levels were 0; (pairs,)."""
     d, found = len(m0), np.empty(len(at))
     if d < STACKED_CHOLESKY:
+        at, which = (np.ascontiguousarray(each) for each in (at, which))  # the kernel is compiled for that alone
         _kernels.evidences(
             *(base.A, base.a, at, other.A, other.a, which, times, np.array(m0), between),
             *(np.empty((d + 1, d + 1)), np.empty((3, 4, d + 4)), found),
