@@ -24,7 +24,7 @@ COUNT ?= 10000
 KILLS ?= 20
 SEED ?= 0
 
-.PHONY: demo annotate test quick test-annotate test-long test-integrations docs fuzz kills lint types style kernels clean
+.PHONY: demo annotate test tests quick test-annotate test-long test-integrations docs fuzz kills lint types style kernels clean
 
 demo: $(RUNS)
 	$(BIN)/prefkin demo --out demo
@@ -33,8 +33,11 @@ demo: $(RUNS)
 annotate: $(READY)
 	$(BIN)/prefkin annotate --demo
 
+# types beside all else: one of them uses one core
 test: $(READY)
-	@$(MAKE) --no-print-directory -j2 types style kernels
+	@$(MAKE) --no-print-directory -j2 types tests
+
+tests: style kernels
 	$(TESTS)
 
 quick: $(READY)
@@ -69,7 +72,7 @@ style: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 
-# once, not by every process that tests, and beside mypy, which uses one core
+# once, not by every process that tests
 kernels: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.compiled
 
