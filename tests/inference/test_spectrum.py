@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import prefkin.inference.spectrum
 from prefkin.data.rows import Rows
 from prefkin.execution.executor import threads
+from prefkin.inference import _kernels
 from prefkin.inference.spectrum import least_eigenvalue, least_eigenvalues
 from tests.conftest import allocated, people
 from tests.oracles import literal
@@ -23,6 +26,16 @@ def test_the_least_of_many_eigenvalues_needs_no_decomposition(monkeypatch, rng, 
 def test_a_singular_matrix_has_least_eigenvalue_zero(rng):
     Z = rng.standard_normal((400, 200)) @ rng.standard_normal((200, 250))
     assert least_eigenvalue(Rows(Z, np.ones(400), np.ones(400))) == pytest.approx(0.0, abs=1e-7)
+
+
+@given(seed=st.integers(0, 500), d=st.integers(1, 40), rank=st.integers(0, 60), power=st.sampled_from([0.0, 2.0, 6.0]))
+def test_the_kernels_eigenvalue_is_lapacks(seed, d, rank, power):
+    X = np.random.default_rng(seed).standard_normal((rank, d)) * np.arange(1, d + 1) ** -power
+    M = X.T @ X
+    found = np.empty(1)
+    _kernels.least_eigenvalues(M[None].copy(), np.empty(d), found)
+    values = np.linalg.eigvalsh(M)
+    assert found[0] == pytest.approx(max(values[0], 0.0), abs=1e-13 * max(values[-1], 1e-300) * d)
 
 
 @pytest.mark.parametrize("sizes", [[40, 3, 12, 60], [40, 40, 40]])

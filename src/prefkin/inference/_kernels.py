@@ -27,6 +27,7 @@ __all__ = [
     "gather",
     "integrate",
     "keep",
+    "least_eigenvalues",
     "match",
     "match_sites",
     "misses",
@@ -252,7 +253,62 @@ def add_gradients(
                 out[j] += miss * z[j]
 
 
-# -- pairs of users ---------------------------------------------------------------------------------------------------
+# -- eigenvalues and pairs ---------------------------------------------------------------------------------------------
+
+
+@kernel
+def least_eigenvalues(matrices: Any, w: Any, out: Any) -> None:
+    """The smallest eigenvalue of each positive semidefinite matrix, (k, d, d), which are overwritten; `w` is room.
+
+    Householder reflections make a matrix tridiagonal; Laguerre's method, started below all eigenvalues, climbs to the
+    smallest and never passes it. As accurate as LAPACK: some roundings of the largest eigenvalue.
+    """
+    d = matrices.shape[1]
+    for at in range(len(matrices)):
+        A, size = matrices[at], 0.0
+        for k in range(d):
+            size = max(size, A[k, k])
+            v, m, s = A[k, k + 1 :], d - k - 1, 0.0
+            for i in range(m):
+                s += v[i] * v[i]
+            if m == 0:
+                break
+            first = v[0]
+            tail = s - first * first
+            if m > 1 and tail > 1e-300:
+                v[0] += np.copysign(np.sqrt(s), first)
+                beta, turn = 2.0 / (tail + v[0] * v[0]), 0.0
+                for i in range(m):
+                    row, dot = A[k + 1 + i, k + 1 :], 0.0
+                    for j in range(m):
+                        dot += row[j] * v[j]
+                    w[i] = beta * dot
+                    turn += beta * w[i] * v[i]
+                for i in range(m):
+                    row, e, f = A[k + 1 + i, k + 1 :], v[i], w[i] - turn * v[i]
+                    for j in range(m):
+                        row[j] -= e * w[j] + f * v[j]
+            v[0] = s  # the square of the entry beside the diagonal
+        x = -1e-15 * size
+        for _ in range(60):
+            q = A[0, 0] - x  # a pivot of the matrix − x; u and h are its two derivatives, divided by it
+            u, h, below = -1.0 / q, 0.0, q > 0.0
+            f, g = -u, u * u
+            for k in range(1, d):
+                c = A[k - 1, k] / q
+                q = A[k, k] - x - c
+                h = c * (h - 2.0 * u * u) / q
+                u = (c * u - 1.0) / q
+                below &= q > 0.0
+                f -= u
+                g += u * u - h
+            if not below:
+                break
+            step = d / (f + np.sqrt(max((d - 1.0) * (d * g - f * f), 0.0)))
+            x += step
+            if step <= 1e-14 * size + 1e-13 * x:
+                break
+        out[at] = max(x, 0.0)
 
 
 @kernel

@@ -10,6 +10,7 @@ from scipy.linalg.lapack import spotrf
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.rows import Rows
 from prefkin.execution.executor import for_each
+from prefkin.inference import _kernels
 
 __all__ = ["gram", "least_eigenvalue", "least_eigenvalues"]
 
@@ -64,7 +65,12 @@ def least_eigenvalues(rows: Rows, starts: IntArray) -> FloatArray:
     full = np.flatnonzero(np.diff(starts) >= d)
 
     def some_of(users: IntArray) -> None:
-        least[users] = np.maximum(np.linalg.eigvalsh(_grams(rows, starts, users))[:, 0], 0.0)
+        found, grams = np.empty(len(users)), _grams(rows, starts, users)
+        size = np.einsum("uii->ui", grams).max(axis=1)
+        size = np.where(size > 0.0, size, 1.0)
+        grams /= size[:, None, None]  # squares of small numbers would vanish
+        _kernels.least_eigenvalues(grams, np.empty(d), found)
+        least[users] = size * found
 
     numbers = d * max(len(full) * d, len(rows.Z))
     for_each(some_of, np.array_split(full, max(1, numbers // STACK_NUMBERS)), label="eigenvalues")
