@@ -60,6 +60,7 @@ def visit(browser, server):
         page.fill("#name", name)
         page.click("text=Begin")
         page.wait_for_selector(".pair")
+        page.wait_for_load_state("load")  # a key that is pressed before the script listens is lost
         return page
 
     yield open_page
