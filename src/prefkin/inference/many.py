@@ -60,19 +60,20 @@ def fit_sets(
     penalty = np.zeros(shape[0]) + ridge
     towards = np.zeros(shape) if centre is None else np.asarray(centre, dtype=np.float64)
     begin = towards if start is None else np.asarray(start, dtype=np.float64)
-    theta = np.array(begin)
-    way = fit_shared if worth_sharing(sets) else _fit_each
+    theta, left = np.array(begin), np.arange(len(sets))
     _announce_compiling()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows in float32 is not solved
-        solved = way(rows, sets, penalty, towards, theta, label)
-    left = np.flatnonzero(~solved).tolist()
+        for fit in (fit_shared, _fit_each) if worth_sharing(sets) else (_fit_each,):
+            near = theta[left]
+            solved = fit(rows, sets.some(left), penalty[left], towards[left], near, label)
+            theta[left[solved]], left = near[solved], left[~solved]
 
     def plainly(s: int) -> FloatArray:
         near = begin[s] if np.isfinite(begin[s]).all() else towards[s]
         return fit_preference(sets.rows(rows, s), ridge=float(penalty[s]), centre=towards[s], start=near)
 
-    if left:
-        theta[left] = for_each(plainly, left, label=label)
+    if len(left):
+        theta[left] = for_each(plainly, left.tolist(), label=label)
     return theta
 
 

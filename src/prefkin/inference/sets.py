@@ -40,6 +40,12 @@ class Sets:
     def __len__(self) -> int:
         return len(self.pointer) - 1
 
+    def some(self, which: IntArray) -> Sets:
+        """Those of these numbers, in ascending order."""
+        if len(which) == len(self):
+            return self
+        return Sets.of(self.starts, [self.members(s) for s in which])
+
     @property
     def sizes(self) -> IntArray:
         """Rows per set."""

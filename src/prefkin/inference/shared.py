@@ -3,8 +3,8 @@
 Margins and gradients of all these sets are matrix products. With few features a parcel's loss is nearly quadratic
 around a rough mean of its sets' estimates, so sums of the parcels' quadratics give both the start and the metric of a
 quasi-Newton iteration (L-BFGS); with many features the metric is diagonal. Gradients are exact either way: in float32
-until steps are about as short as `loss.TOLERANCE` asks, then in float64, mostly once. Sets for which that is hard,
-since rows count very differently, go on from there with quadratics around where they are, all in float64.
+until steps are about as short as `loss.TOLERANCE` asks, then in float64, mostly once. Sets for which that is hard, few
+rows for their features or rows that count very differently, are given up: one by one they take less time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHARED_BY = 8.0  # sets a parcel belongs to, on average, from which reading rows
 FULL_METRIC = 128  # features up to which a d × d matrix per set pays
 BLOCK_NUMBERS = 2**22  # in the matrices, or estimates, of the sets that are fitted together
 STRETCH = 512  # parcels that one thread goes through
-MOST_GRADIENTS = 60  # of each kind; what is left then is left to Newton's method, one set at a time
+MOST_GRADIENTS = 40  # of each kind; what is left then is hard
 RANDOM_ORDERS = 3
 MEMORY = 8  # steps whose curvature is remembered
 LINE_SLOPE = 0.9  # a step whose slope has turned by more than this was too long
@@ -60,12 +60,8 @@ def fit_shared(
         for at in range(0, len(sets), size):
             tell(label, at, len(sets))
             some = order[at : at + size]
-            for carefully in (False, True):
-                some = some[~solved[some]]
-                members = [sets.members(s) for s in some]
-                if members:
-                    block = _Block(rows, sets.starts, members, ridge[some], centre[some])
-                    theta[some], solved[some] = block.fit(theta[some], carefully)
+            block = _Block(rows, sets.starts, [sets.members(s) for s in some], ridge[some], centre[some])
+            theta[some], solved[some] = block.fit(theta[some])
     tell(label, len(sets), len(sets))
     return solved
 
@@ -112,23 +108,18 @@ class _Block:
             total[member] += square
         self.root = unit_root(total, self.penalty)
 
-    def fit(self, start: FloatArray, carefully: bool) -> tuple[FloatArray, BoolArray]:
-        """Quasi-Newton from the optimum of the summed quadratics, or from `start`; which were reached.
-
-        Carefully: `start` is near already, so that quadratics are right there, and all is done in float64.
-        """
+    def fit(self, start: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Quasi-Newton from the optimum of the summed quadratics, or from `start`; which were reached."""
         begin, every = start / self.unit, np.arange(self.n_sets)
         theta, metric, close, most = begin.copy(), self.root**2, CLOSER, MOST_GRADIENTS
         if begin.shape[1] <= FULL_METRIC:
+            close, most = CLOSE, MOST_LIGHT
             try:
-                least, metric = self._quadratics(begin if carefully else begin * self._length(begin))
+                theta, metric = self._quadratics(begin * self._length(begin))
             except np.linalg.LinAlgError:  # too few digits
                 return start, np.zeros(self.n_sets, dtype=bool)
-            if not carefully:
-                theta, close, most = least, CLOSE, MOST_LIGHT
-        steps, hard = _Steps(metric), every[:0]
-        if not carefully:
-            hard = self._descend(theta, every, steps, np.float32, ROUGHLY, most)
+        steps = _Steps(metric)
+        hard = self._descend(theta, every, steps, np.float32, ROUGHLY, most)
         left = self._descend(theta, np.setdiff1d(every, hard), steps, np.float64, close, MOST_GRADIENTS)
         theta = np.where(np.isfinite(theta), theta, begin)
         return theta * self.unit, ~np.isin(every, np.concatenate([hard, left]))
