@@ -44,18 +44,20 @@ def find_groups(data: Signed, degrees: Mixture, like: Mixture | None = None) -> 
         starts = [(like.prior.within / like.prior.alone, _partition(like.share))]
     for start, partition in starts:
         prior = Prior(degrees.centres.mean[0], start * spread, (1.0 - start) * spread, degrees.prior.top)
-        terms = degrees.users.at(prior.within)
-        merged = merge(terms, prior, partition, effort.partners)
-        if not any(_same_partition(merged, _partition(one.share)) for one in found):
-            found.append(_from_start(data, degrees, prior, terms, merged, effort))
+        found += _from_start(data, degrees, prior, partition, effort, found)
     return max(found, key=lambda one: one.evidence)
 
 
 def _from_start(
-    data: Signed, degrees: Mixture, prior: Prior, terms: Terms, partition: IntArray, effort: Effort
-) -> Mixture:
+    data: Signed, degrees: Mixture, prior: Prior, partition: IntArray, effort: Effort, known: list[Mixture]
+) -> list[Mixture]:
+    """What one start leads to; nothing where that is `known` at once."""
     users, sites, spread = degrees.users, degrees.sites, degrees.prior.within
     thin, ahead = len(data.X) < VERY_THIN * len(data) * data.dim, prior
+    terms = users.at(prior.within)
+    partition = merge(terms, prior, partition, effort.partners)
+    if any(_same_partition(partition, _partition(one.share)) for one in known):
+        return []
     turn = 0
     while True:
         share, last = as_share(partition), turn == effort.rounds - 1
@@ -68,7 +70,7 @@ def _from_start(
             share = assign(crowd, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
         found = solved(users, sites, share, prior, terms=terms)
         if last or (turn > 0 and _as_before(share, partition)):
-            return replace(found, evidence=_believable_evidence(data, found))
+            return [replace(found, evidence=_believable_evidence(data, found))]
         stretch = _stretch(data, found) if turn == 0 and thin else 1.0
         sites = found.refined(data, stretch, effort.pace)
         del users, terms, crowd, found  # room for the next ones
