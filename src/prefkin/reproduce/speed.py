@@ -37,6 +37,7 @@ from prefkin.execution.blas import single_threaded
 from prefkin.execution.progress import reporting
 from prefkin.execution.usage import children_seconds
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL
+from prefkin.models.off_c2pl.threshold import JOINED_FRACTIONS
 
 __all__ = ["STAGES", "Instead", "Row", "run", "table"]
 
@@ -287,6 +288,34 @@ def joined(quick: bool) -> Iterator[Row]:
     model = OffC2PL(gamma=gamma, n_jobs=1)
     size = f"U={n_users:,} N={n} d={d}, all distinct"
     yield measured("OffC2PL(gamma=...).fit", size, lambda: model.fit(Z, y, users=users), loop, check)
+    yield chosen(quick)
+
+
+def chosen(quick: bool) -> Row:
+    """Algorithm 1 with its default, a threshold chosen by held-out answers."""
+    n_users, n, d = (8, 30, 6) if quick else (40, 300, 768)
+    Z, y, users = draw(n_users, n, d, groups=n_users // 4, seed=5)
+    by_user, answers = Z.reshape(n_users, n, d), y.reshape(n_users, n)
+    own = np.array([by_sklearn(*rows) for rows in zip(by_user, answers, strict=True)])
+    few, folds = some_of(n_users, 2), 3
+
+    def pooled(u: int, fraction: float) -> FloatArray:  # of those nearest, two thirds of the rows each
+        nearest = np.argsort(np.linalg.norm(own - own[u], axis=1))[: max(1, round(fraction * n_users))]
+        kept = slice(n * (folds - 1) // folds)
+        return by_sklearn(by_user[nearest, kept].reshape(-1, d), answers[nearest, kept].ravel())
+
+    def check(model: OffC2PL) -> str:
+        rows = [np.isin(users, model.members(u)) for u in few]
+        reached = [relative_gradient(Z[own], y[own], model.theta_[u]) for own, u in zip(rows, few, strict=True)]
+        return f"gradients {max(reached):.0e}"
+
+    loop = Instead(
+        f"scikit-learn per user and fold for {len(JOINED_FRACTIONS)} thresholds",
+        [(lambda: [pooled(u, fraction) for u in few for fraction in JOINED_FRACTIONS], folds * n_users / len(few))],
+        f"{len(few)} of {n_users} users, one of {folds} folds",
+    )
+    size = f"U={n_users} N={n} d={d}"
+    return measured("OffC2PL().fit", size, lambda: OffC2PL(n_jobs=1).fit(Z, y, users=users), loop, check)
 
 
 def kin(quick: bool) -> Iterator[Row]:

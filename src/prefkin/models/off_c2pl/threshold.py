@@ -14,7 +14,15 @@ from prefkin.inference.held_out import best_option
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_estimates
 
-__all__ = ["APPENDIX", "by_held_out", "different_users", "gap_bounds", "overestimate", "underestimate"]
+__all__ = [
+    "APPENDIX",
+    "JOINED_FRACTIONS",
+    "by_held_out",
+    "different_users",
+    "gap_bounds",
+    "overestimate",
+    "underestimate",
+]
 
 JOINED_FRACTIONS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.17, 0.23, 0.3, 0.4, 0.55, 0.75, 1.0)
 
