@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +36,15 @@ BEFORE_FEATURES = (("first", "second"), ("left", "right"), ("a", "b"), ("option_
 FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")
 
 
-class in_file:  # noqa: N801 - used like a function
+@contextmanager
+def in_file(source: Any) -> Iterator[None]:
     """Put the file's name before the message of any error raised inside."""
-
-    def __init__(self, source: Any) -> None:
-        self.path = source if isinstance(source, str | Path) else None
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self.path is not None and isinstance(error, PrefkinError):
-            raise type(error)(f"{self.path}: {error}") from None
+    try:
+        yield
+    except PrefkinError as error:
+        if not isinstance(source, str | Path):
+            raise
+        raise type(error)(f"{source}: {error}") from None
 
 
 class Table:
