@@ -258,9 +258,7 @@ def label_array(values: ArrayLike | Sequence[Hashable], name: str) -> LabelArray
     if labels.ndim != 1:
         raise InvalidComparisons(f"{name} must be one label per comparison, got an array of shape {labels.shape}")
     if labels.dtype.kind in "mM":  # numpy turns these into integers when asked for a list; as objects they stay
-        kept = np.empty(len(labels), dtype=object)
-        kept[:] = list(labels)
-        return kept
+        return plain_array(list(labels), name)
     return labels
 
 
@@ -328,8 +326,6 @@ def distinct_labels(labels: LabelArray) -> tuple[LabelArray, IntArray]:
         order = sorted(range(len(names)), key=names.__getitem__)  # type: ignore[arg-type]
     except TypeError:
         order = list(range(len(names)))
-    distinct = np.empty(len(names), dtype=object)
-    distinct[:] = [names[i] for i in order]
     rank = np.empty(len(names), dtype=np.intp)
     rank[order] = np.arange(len(names))
-    return distinct, rank[codes]
+    return plain_array([names[i] for i in order], "labels"), rank[codes]

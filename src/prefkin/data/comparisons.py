@@ -438,15 +438,12 @@ class Comparisons:
         """Sorted by user, each user's rows in their order. Without `copy`, rows already in order are shared."""
         sizes = np.bincount(self.who, minlength=len(self.labels))
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        parts = [self.Z, self.y, self.weights]
-        contexts, items = None if self.contexts is None else distinct_labels(self.contexts)[1], self.item_codes
-        judged = self.judged
+        contexts = None if self.contexts is None else distinct_labels(self.contexts)[1]
+        parts: list[Any] = [self.Z, self.y, self.weights, contexts, self.item_codes, self.judged]
         if not (self.who[1:] >= self.who[:-1]).all():
             order = np.argsort(self.who, kind="stable")
-            parts = [part[order] for part in parts]
-            contexts, items = (None if part is None else part[order] for part in (contexts, items))
-            judged = None if judged is None else judged[order]
+            parts = [None if part is None else part[order] for part in parts]
         elif copy:
-            parts = [part.copy() for part in parts]
-        rows = Rows(*parts)
+            parts[:3] = [part.copy() for part in parts[:3]]
+        rows, (contexts, items, judged) = Rows(*parts[:3]), parts[3:]
         return UserRows(rows, starts, self.labels, contexts, items, self.first is not None, judged=judged)

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from prefkin.data.arrays import FloatArray, LabelArray
-from prefkin.data.checks import as_number, is_missing
+from prefkin.data.checks import as_number, is_missing, plain_array
 from prefkin.data.exports import exported_rows
 from prefkin.data.json_lines import once_each, read_json_lines
 from prefkin.errors import InvalidTable, PrefkinError
@@ -274,9 +274,7 @@ def label_column(column: Any) -> LabelArray:
     wide = column.dtype in (nw.Int128, nw.UInt128)  # numpy has no such integers
     if column.null_count() == 0 and not (wide or column.dtype.is_nested()):
         return np.asarray(column.to_numpy())
-    kept = np.empty(len(column), dtype=object)
-    kept[:] = column.to_list()
-    return kept
+    return plain_array(column.to_list(), "labels")
 
 
 def number_column(column: Any, name: str) -> FloatArray:

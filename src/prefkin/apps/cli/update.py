@@ -188,9 +188,9 @@ def _session_answers(
     if who is None:
         raise SessionError(f"{file}: nobody's name is in this session; open it with a label")
     Z = np.array([cands.of(x)[i] - cands.of(x)[j] for x, i, j, _ in log])
-    owners = np.empty(len(log), dtype=object)
-    owners[:] = [who] * len(log)
-    return Comparisons.from_arrays(Z, [float(answer) for *_, answer in log], owners, weights=np.ones(len(log)))
+    return Comparisons.from_arrays(
+        Z, [float(answer) for *_, answer in log], [who] * len(log), weights=np.ones(len(log))
+    )
 
 
 def _with_known_labels(data: Comparisons, model: Any) -> Comparisons:
