@@ -37,7 +37,8 @@ class Knowledge:
     def __init__(self, model: PreferenceModel | None) -> None:
         self.model = model
         self._stranger: float | None = None
-        self.fitted = Fitted({}) if model is None else Fitted(_by_text(model.users_.tolist()), model.comparisons)
+        users = [] if model is None else model.users_.tolist()
+        self.fitted = Fitted({str(user): user for user in users}, None if model is None else model.comparisons)
 
     @property
     def labels(self) -> dict[str, Hashable]:
@@ -126,10 +127,6 @@ def difference(items: Items, answer: Answer) -> FloatArray:
 def answers_of(histories: dict[Person, History]) -> int:
     """How many answers count, of everybody together."""
     return sum(history.answered for history in histories.values())
-
-
-def _by_text(labels: list[Hashable]) -> dict[str, Hashable]:
-    return {str(label): label for label in labels}
 
 
 def _of_one(data: Comparisons, user: Hashable) -> Comparisons:
