@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.folds import by_content, held_out_folds, only, split_rows
+from prefkin.data.folds import by_content, held_out_folds, only, split_rows, spread
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import ConvergenceError
 from prefkin.inference.estimate import fit_preference
@@ -197,8 +197,7 @@ def _sides(users: UserRows) -> Iterator[Finding]:
     """A habit of taking the first side, where sides are known."""
     if not sides_mean_something(users):
         return
-    order = by_content(users)
-    some = only(users, np.sort(order[np.linspace(0, len(users) - 1, min(len(users), SOME_USERS)).astype(int)]))
+    some = only(users, np.sort(by_content(users)[spread(len(users), SOME_USERS)]))
     fit = fitted_in(some, "isotropic")
     found = find_habits(some, fit.degrees, fit.data)
     if found.evidence >= HABIT.clearly:
@@ -299,10 +298,9 @@ def _common(train: UserRows, size: float) -> FloatArray:
 
 def _hits(test: UserRows, theta: FloatArray) -> FloatArray:
     """Answers predicted right per user; an undecided one counts half."""
-    owner = np.repeat(np.arange(len(test)), np.diff(test.starts))
-    margin = test.rows.Z @ theta if theta.ndim == 1 else np.einsum("ij,ij->i", test.rows.Z, theta[owner])
+    margin = test.rows.Z @ theta if theta.ndim == 1 else np.einsum("ij,ij->i", test.rows.Z, theta[test.owner])
     right = 0.5 + 0.5 * np.sign(margin) * (2.0 * test.rows.y - 1.0)
-    return np.bincount(owner, right, len(test)).astype(np.float64)
+    return np.bincount(test.owner, right, len(test)).astype(np.float64)
 
 
 # -- features ------------------------------------------------------------------------------------------------------
