@@ -165,8 +165,7 @@ def _described(
 
 
 def _sides(data: Comparisons) -> tuple[FloatArray, FloatArray]:
-    if data.first is None or data.second is None:
-        raise InvalidTable("these comparisons hold only feature differences; both sides are needed")
+    assert data.first is not None and data.second is not None  # noqa: PT018 - made by `ItemPairs.comparisons`
     return data.first, data.second
 
 
