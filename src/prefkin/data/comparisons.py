@@ -367,19 +367,8 @@ class Comparisons:
         if not scale.any():
             raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
         titles = None if feature_names is None else tuple(str(name) for name in feature_names)
-        data = cls(
-            Z,
-            answers,
-            owners,
-            scale,
-            where,
-            first,
-            second,
-            titles,
-            dropped,
-            names,
-            weights is not None or bool(halved.any()),
-        )
+        weighted = weights is not None or bool(halved.any())
+        data = cls(Z, answers, owners, scale, where, first, second, titles, dropped, names, weighted)
         data._coded  # noqa: B018 - labels that cannot be told apart are refused here, not later
         return data
 

@@ -30,6 +30,7 @@ from prefkin.apps.cli.findings import next_steps, tables
 from prefkin.apps.cli.fit_folder import fit_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.folds import spread
 from prefkin.data.formats import as_csv, encoder_of
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import METHODS, Comparison, compare, splits
@@ -293,8 +294,7 @@ def print_summary(model: PreferenceModel, found: Summary, facts: dict[str, Any])
 
 def logged_pairs(data: Comparisons) -> Candidates:
     """Questions that could be asked with nothing but the log: each logged pair is a context of its own."""
-    rows = np.unique(np.linspace(0, len(data) - 1, min(len(data), PAIRS_CONSIDERED)).astype(int))
-    differences = data.Z[rows]
+    differences = data.Z[spread(len(data), PAIRS_CONSIDERED)]
     return Candidates(np.stack([differences, np.zeros_like(differences)], axis=1))
 
 
@@ -326,14 +326,10 @@ def _beside(described: Path, data: Comparisons) -> dict[str, bytes]:
     if encoder is not None:
         found[ENCODER_FILE] = json.dumps(encoder).encode()
     if data.learnt_features:
-        found[ITEMS_FILE] = _items(data)
+        items = Candidates.from_items(data)
+        factors = {f"phi{k}": column.tolist() for k, column in enumerate(items.features.T)}
+        found[ITEMS_FILE] = as_csv({"item": items.actions.tolist(), **factors})
     return found
-
-
-def _items(data: Comparisons) -> bytes:
-    items = Candidates.from_items(data)
-    factors = {f"phi{k}": column.tolist() for k, column in enumerate(items.features.T)}
-    return as_csv({"item": items.actions.tolist(), **factors})
 
 
 def _model_bytes(model: PreferenceModel) -> bytes:

@@ -26,7 +26,6 @@ from prefkin.apps.cli.console import (
 )
 from prefkin.apps.cli.findings import tables
 from prefkin.apps.cli.fit import _model_bytes, _pictures, former_facts, print_summary, summary
-from prefkin.data.arrays import LabelArray
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import digest
@@ -119,16 +118,11 @@ def _write(folder: Path, model: Any, news: dict[str, Any]) -> dict[str, Any]:
     facts |= {"updated": news | {"log_evidence_of_refit": _finite(news["log_evidence_of_refit"])}}
     facts |= {name: earlier[name] for name in ("comparison", "verdict", "reliability") if name in earlier}
     contents = {MODEL_FILE: _model_bytes(model), SUMMARY_FILE: json.dumps(facts, indent=2).encode()} | tables(model)
-    contents |= {name: text for name in (ENCODER_FILE, ITEMS_FILE) if (text := _former(folder, name)) is not None}
+    contents |= {name: (folder / name).read_bytes() for name in (ENCODER_FILE, ITEMS_FILE) if (folder / name).is_file()}
     if (folder / "users.png").is_file():
         contents |= _pictures(model, model.comparisons(), None)
     write_folder(folder, contents, WRITTEN)
     return facts
-
-
-def _former(folder: Path, name: str) -> bytes | None:
-    """What a fit wrote beside the model."""
-    return (folder / name).read_bytes() if (folder / name).is_file() else None
 
 
 def _finite(value: float | None) -> float | None:
@@ -195,24 +189,19 @@ def _session_answers(
 
 def _with_known_labels(data: Comparisons, model: Any) -> Comparisons:
     """People whom the model knows under what their label reads as: 7 in one file may be "7" in another."""
-    if model._crowd is not None:
-        return _with_labels_of_shards(data, model._crowd.data.integers)
-    users: LabelArray = model.users_
-    known, exact = {str(label): label for label in users.tolist()}, set(users.tolist())
-    if all(label in exact or str(label) not in known for label in data.labels.tolist()):
+    given = data.users.tolist()
+    if model._crowd is None:
+        users = model.users_.tolist()
+        known, exact = {str(label): label for label in users}, set(users)
+        same = [label if label in exact else known.get(str(label), label) for label in given]
+    else:
+        kind, written = (int, "iu") if model._crowd.data.integers else (str, "UO")
+        try:
+            same = given if data.users.dtype.kind in written else [kind(label) for label in given]
+        except (TypeError, ValueError):
+            return data  # the model says what does not fit
+    if same == given:
         return data
-    same = [label if label in exact else known.get(str(label), label) for label in data.users.tolist()]
-    return Comparisons.from_arrays(data.Z, data.y, same, weights=data.weights, feature_names=data.feature_names)
-
-
-def _with_labels_of_shards(data: Comparisons, integers: bool) -> Comparisons:
-    kind, written = (int, data.users.dtype.kind in "iu") if integers else (str, data.users.dtype.kind in "UO")
-    if written:
-        return data
-    try:
-        same = [kind(label) for label in data.users.tolist()]
-    except (TypeError, ValueError):
-        return data  # the model says what does not fit
     return Comparisons.from_arrays(data.Z, data.y, same, weights=data.weights, feature_names=data.feature_names)
 
 
