@@ -333,16 +333,15 @@ class Comparisons:
                 f"{len(feature_names)} feature_names for {Z.shape[1]} features; give one name per feature"
             )
 
-        missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale)
-        largest = largest_entry(Z)
+        gaps = {"y": np.isnan(answers), "the user": missing_labels(owners)}
+        if where is not None:
+            gaps["the context"] = missing_labels(where)
+        if names is not None:
+            gaps["the name of an item"] = missing_labels(names[:, 0]) | missing_labels(names[:, 1])
+        gaps["the weight"] = np.isnan(scale)
+        missing, largest = np.any(list(gaps.values()), axis=0), largest_entry(Z)
         if np.isnan(largest):
             missing |= any_in_row(Z, np.isnan)
-        if where is not None:
-            missing |= missing_labels(where)
-        unnamed = np.zeros(len(Z), dtype=bool)
-        if names is not None:
-            unnamed = missing_labels(names[:, 0]) | missing_labels(names[:, 1])
-            missing |= unnamed
         tied = answers == 0.5
         keep = np.ones(len(Z), dtype=bool)
         dropped = {}
@@ -351,7 +350,7 @@ class Comparisons:
                 keep &= ~rows
                 dropped[reason] = int(rows.sum())
         halved = tied & keep & (ties == "half")
-        refuse_bad_rows(Z, np.where(halved, 1.0, answers), owners, scale, where, unnamed, keep, largest)
+        refuse_bad_rows(Z, np.where(halved, 1.0, answers), scale, gaps, keep, largest)
         if not keep.any():
             raise InvalidComparisons(
                 f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
