@@ -198,12 +198,9 @@ class Store:
             yield
         except BaseException:
             self.close()
-            self._withdraw()
+            for end in ("", "-wal", "-shm", "-journal") if self.fresh is not None else ():
+                Path(f"{self.fresh}{end}").unlink(missing_ok=True)
             raise
-
-    def _withdraw(self) -> None:
-        for end in ("", "-wal", "-shm", "-journal") if self.fresh is not None else ():
-            Path(f"{self.fresh}{end}").unlink(missing_ok=True)
 
     def close(self) -> None:
         """Write what is waiting, and let go of the database."""
@@ -214,15 +211,11 @@ class Store:
     @contextmanager
     def _reported(self) -> Iterator[None]:
         """What a database says, in one line; a store that cannot be used is closed again."""
-        try:
-            yield
-        except SQLAlchemyError as error:
-            self.close()
-            self._withdraw()
-            raise StoreError(f"{_shown(self.url)}: the database says: {_reason(error)}") from None
-        except StoreError:
-            self.close()
-            raise
+        with self.or_nothing():
+            try:
+                yield
+            except SQLAlchemyError as error:
+                raise StoreError(f"{_shown(self.url)}: the database says: {_reason(error)}") from None
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
