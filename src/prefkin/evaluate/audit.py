@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.digest import fingerprints
 from prefkin.data.folds import by_content, held_out_folds, only, split_rows, spread
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import ConvergenceError
@@ -89,19 +90,14 @@ def _rows(data: Comparisons) -> Iterator[Finding]:
 
 def _repeats(data: Comparisons) -> tuple[int, int, int]:
     """Rows that repeat an earlier (user, pair), pairs answered both ways, and the first repeating row."""
-    leading = data.Z[np.arange(len(data)), (data.Z != 0).argmax(axis=1)]
-    flip = leading < 0
-    facing = np.where(flip[:, None], -data.Z, data.Z) + 0.0  # a pair and its mirror image alike; no −0
-    answer = np.where(flip, 1 - data.y, data.y)
-    seen: dict[tuple[int, bytes], set[float]] = {}
-    repeated, first = 0, -1
-    for row, key in enumerate(zip(data.who.tolist(), (vector.tobytes() for vector in facing), strict=True)):
-        answers = seen.setdefault(key, set())
-        if answers:
-            repeated += 1
-            first = row if first < 0 else first
-        answers.add(float(answer[row]))
-    return repeated, sum(len(answers) == 2 for answers in seen.values()), first
+    flip = data.Z[np.arange(len(data)), (data.Z != 0).argmax(axis=1)] < 0  # a pair and its mirror image are alike
+    pair = np.unique(fingerprints(data.Z, np.where(flip, -1.0, 1.0)), return_inverse=True)[1]
+    own = pair * len(data.labels) + data.who
+    _, first, which = np.unique(own, return_index=True, return_inverse=True)
+    again = np.ones(len(data), dtype=bool)
+    again[first] = False
+    asked, won = np.bincount(which), np.bincount(which, np.where(flip, 1 - data.y, data.y))
+    return int(again.sum()), int(np.sum((won > 0) & (won < asked))), int(np.argmax(again))
 
 
 # -- users ---------------------------------------------------------------------------------------------------------
