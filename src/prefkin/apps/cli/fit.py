@@ -34,6 +34,7 @@ from prefkin.data.folds import spread
 from prefkin.data.formats import as_csv, encoder_of
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import METHODS, Comparison, compare, splits
+from prefkin.evaluate.metrics import HeldOut
 from prefkin.evaluate.plots import (
     as_png,
     can_draw,
@@ -50,7 +51,7 @@ from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.reports import Summary
 
-MEASURED = ("log_loss", "log_loss_error", "accuracy", "accuracy_error")
+MEASURED = HeldOut._fields
 BEST = "best"
 QUESTIONS_SHOWN = 20
 MEMBERS_NAMED = 20  # of each neighbourhood in summary.json: all of them would take users squared
@@ -146,17 +147,17 @@ def fit(
             splits(data)  # what cannot be compared is refused before the work
         model.fit(data)
         found = model.summary()
-        contents = _kept(model, name, found, data, None, pictures) | beside
+        facts, drawn, result = summary(model, name, found), data if pictures else None, None
+        contents = kept(model, facts, drawn) | beside
         write_folder(out_dir, contents, WRITTEN)  # before a word is said: output may fail
-    print_summary(model, found, json.loads(contents[SUMMARY_FILE]))
-    result = None
+    print_summary(model, found, facts)
     if compared:
         with working(), about(file):
             result = compare(data)
             if method == BEST and result.best != name:
                 name, model = result.best, METHODS[result.best]().fit(data)
                 found = model.summary()
-            contents = _kept(model, name, found, data, result, pictures) | beside
+            contents = kept(model, summary(model, name, found) | comparison(result), drawn, result) | beside
             write_folder(out_dir, contents, WRITTEN)
         print_comparison(result)
         if method == BEST:
@@ -168,18 +169,12 @@ def fit(
     out.print(f"\nwritten to {out_dir}: {', '.join(contents)}")
 
 
-def _kept(
-    model: PreferenceModel,
-    method: str,
-    found: Summary,
-    data: Comparisons,
-    result: Comparison | None,
-    pictures: bool,
+def kept(
+    model: PreferenceModel, facts: dict[str, Any], drawn: Comparisons | None, result: Comparison | None = None
 ) -> dict[str, bytes]:
-    """Everything that is written about a fit."""
-    facts = summary(model, method, found) | ({} if result is None else comparison(result))
-    contents = {SUMMARY_FILE: json.dumps(facts, indent=2).encode(), MODEL_FILE: _model_bytes(model)}
-    return contents | tables(model) | (_pictures(model, data, result) if pictures else {})
+    """Everything that is written about a fit; `drawn` are the rows for its pictures, None: no pictures."""
+    contents = {SUMMARY_FILE: json.dumps(facts, indent=2).encode(), MODEL_FILE: model_bytes(model)}
+    return contents | tables(model) | ({} if drawn is None else _pictures(model, drawn, result))
 
 
 def former_facts(folder: Path) -> dict[str, Any]:
@@ -252,7 +247,7 @@ def summary(model: PreferenceModel, method: str, found: Summary) -> dict[str, An
         "log_loss_below_pooled": found.over_pooled,
         "groups": [{"group": group.label, "users": len(group), "words": str(group)} for group in model.groups_],
         "closest": [two._asdict() | {"one": str(two.one), "other": str(two.other)} for two in found.alike],
-        "log_evidence_of_groups": found.evidence if found.evidence is None or np.isfinite(found.evidence) else None,
+        "log_evidence_of_groups": finite(found.evidence),
         "neighbourhoods": neighbourhoods,
         "per_user": [
             {
@@ -265,6 +260,11 @@ def summary(model: PreferenceModel, method: str, found: Summary) -> dict[str, An
             for u, label in enumerate(labels)
         ],
     }
+
+
+def finite(value: float | None) -> float | None:
+    """None where a number is none, which JSON has no word for."""
+    return value if value is not None and np.isfinite(value) else None
 
 
 def print_summary(model: PreferenceModel, found: Summary, facts: dict[str, Any]) -> None:
@@ -332,7 +332,8 @@ def _beside(described: Path, data: Comparisons) -> dict[str, bytes]:
     return found
 
 
-def _model_bytes(model: PreferenceModel) -> bytes:
+def model_bytes(model: PreferenceModel) -> bytes:
+    """What `save` writes."""
     content = io.BytesIO()
     model.save(content)
     return content.getvalue()

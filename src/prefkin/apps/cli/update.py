@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import typer
 
 from prefkin.apps.cli.console import (
     ITEMS_FILE,
-    SUMMARY_FILE,
     WRITTEN,
     about,
     column_map,
@@ -24,8 +22,7 @@ from prefkin.apps.cli.console import (
     write_file,
     write_folder,
 )
-from prefkin.apps.cli.findings import tables
-from prefkin.apps.cli.fit import _model_bytes, _pictures, former_facts, print_summary, summary
+from prefkin.apps.cli.fit import finite, former_facts, kept, model_bytes, print_summary, summary
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import digest
@@ -33,7 +30,7 @@ from prefkin.data.storage import label_from_json
 from prefkin.data.tables import read_candidates
 from prefkin.decide.states import answers_of, fingerprint, read_state
 from prefkin.errors import InvalidComparisons, InvalidParameter, SessionError
-from prefkin.models.files import ENCODER_FILE, MODEL_FILE, load
+from prefkin.models.files import ENCODER_FILE, load
 from prefkin.models.reports import counted
 
 SESSION = ".json"
@@ -111,22 +108,16 @@ def _write(folder: Path, model: Any, news: dict[str, Any]) -> dict[str, Any]:
         return {}
     found, name = model.summary(), type(model).__name__
     if not folder.is_dir():
-        write_file(folder, _model_bytes(model))
+        write_file(folder, model_bytes(model))
         return summary(model, name, found)
     earlier = former_facts(folder)
     facts = summary(model, earlier.get("method", name), found)
-    facts |= {"updated": news | {"log_evidence_of_refit": _finite(news["log_evidence_of_refit"])}}
+    facts |= {"updated": news | {"log_evidence_of_refit": finite(news["log_evidence_of_refit"])}}
     facts |= {name: earlier[name] for name in ("comparison", "verdict", "reliability") if name in earlier}
-    contents = {MODEL_FILE: _model_bytes(model), SUMMARY_FILE: json.dumps(facts, indent=2).encode()} | tables(model)
+    contents = kept(model, facts, model.comparisons() if (folder / "users.png").is_file() else None)
     contents |= {name: (folder / name).read_bytes() for name in (ENCODER_FILE, ITEMS_FILE) if (folder / name).is_file()}
-    if (folder / "users.png").is_file():
-        contents |= _pictures(model, model.comparisons(), None)
     write_folder(folder, contents, WRITTEN)
     return facts
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and np.isfinite(value) else None
 
 
 def _refuse_twice(file: Path, data: Comparisons, past: dict[str, Any]) -> None:
