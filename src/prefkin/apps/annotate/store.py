@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -318,20 +318,17 @@ class Store:
         with self._read() as connection:
             query = sa.select(items_table).order_by(items_table.c.context, items_table.c.action)
             rows = list(connection.execute(query))
-        parts: dict[int, list[Any]] = {}
-        for row in rows:
-            parts.setdefault(row.context, []).append(np.frombuffer(row.features))
-        heads = {row.context: row for row in rows}
+        contexts = [list(some) for _, some in groupby(rows, key=lambda row: row.context)]
         candidates = Candidates(
-            [np.array(part) for part in parts.values()],
-            contexts=[heads[x].context_label for x in parts],
+            [[np.frombuffer(row.features) for row in some] for some in contexts],
+            contexts=[some[0].context_label for some in contexts],
             actions=[row.action_label for row in rows],
         )
         return Items(
             candidates,
             tuple(row.text for row in rows),
             tuple(row.image for row in rows),
-            tuple(heads[x].prompt for x in parts),
+            tuple(some[0].prompt for some in contexts),
         )
 
     # -- inside ------------------------------------------------------------------------------------------------------
