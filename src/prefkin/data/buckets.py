@@ -26,6 +26,7 @@ import polars as pl
 
 from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.formats import is_text
 from prefkin.data.rows import UserRows
 from prefkin.data.shards import MANIFEST, Table, checksum, code_of, shard_name
 from prefkin.data.storage import held_alone, write_atomically
@@ -152,10 +153,8 @@ class Sources:
         if not found:
             raise ShardError(f"{self.folder}: there is no .parquet file in it; write comparisons as Parquet first")
         for file in found:
-            try:
-                os.fsdecode(file).encode()
-            except UnicodeEncodeError:
-                raise ShardError(f"{file}: this name is not UTF-8, and polars could not open it; rename it") from None
+            if not is_text(file):
+                raise ShardError(f"{file}: this name is not UTF-8, and polars could not open it; rename it")
         return found
 
     @cached_property
