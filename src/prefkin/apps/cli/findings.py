@@ -8,6 +8,7 @@ import numpy as np
 
 from prefkin.data.formats import as_csv
 from prefkin.evaluate.compare import Comparison
+from prefkin.evaluate.people_map import groups_on
 from prefkin.models.base import PreferenceModel
 from prefkin.models.coverage import feature_name
 from prefkin.models.likeness import in_words
@@ -24,18 +25,13 @@ SURE = 0.9  # of a place in a group
 def tables(model: PreferenceModel) -> dict[str, bytes]:
     """`users.csv`: user, group and its probability, who is closest; `groups.csv`: size, words, centre of each group."""
     labels, groups = [str(user) for user in model.users_.tolist()], model.groups_
-    place = {
-        user: (group.label, p)
-        for group in groups
-        for user, p in zip(group.members.tolist(), group.probability.tolist(), strict=True)
-    }
-    seats = [place.get(user, (None, None)) for user in model.users_.tolist()]
+    place, sure = groups_on(model)
     closest, agreement = model.nearest()
     users: dict[str, list[Any]] = {
         "user": labels,
         "comparisons": model.n_comparisons_.tolist(),
-        "group": [group for group, _ in seats],
-        "probability": [p for _, p in seats],
+        "group": [None if k < 0 else groups[k].label for k in place],
+        "probability": [None if k < 0 else float(p) for k, p in zip(place, sure, strict=True)],
         "closest": [None if other is None else str(other) for other in closest.tolist()],
         "agreement": agreement.tolist(),
     }

@@ -14,6 +14,7 @@ from prefkin.apps.cli.console import (
     about,
     column_map,
     comparisons_from,
+    known_as,
     listed,
     out,
     refuse_other_features,
@@ -182,9 +183,8 @@ def _with_known_labels(data: Comparisons, model: Any) -> Comparisons:
     """People whom the model knows under what their label reads as: 7 in one file may be "7" in another."""
     given = data.users.tolist()
     if model._crowd is None:
-        users = model.users_.tolist()
-        known, exact = {str(label): label for label in users}, set(users)
-        same = [label if label in exact else known.get(str(label), label) for label in given]
+        found = known_as(model.users_.tolist(), given)
+        same = [new if old is None else old for new, old in zip(given, found, strict=True)]
     else:
         kind, written = (int, "iu") if model._crowd.data.integers else (str, "UO")
         try:

@@ -163,12 +163,9 @@ def _foreseen(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
 
 
 def _person(model: PreferenceModel, labels: list[str], u: int, foreseen: float) -> Person:
-    user, place = model.users_.tolist()[u], "none"
-    for group in model.groups_:
-        where = [k for k, member in enumerate(group.members.tolist()) if member == user]
-        if where:
-            sure = float(group.probability[where[0]])
-            place = f"group {group.label} ({'over 99%' if sure > 0.99 else f'{sure:.0%}'} sure)"
+    group, sure = (each[u] for each in groups_on(model))
+    certain = "over 99%" if sure > 0.99 else f"{sure:.0%}"
+    place = f"group {model.groups_[group].label} ({certain} sure)" if group >= 0 else "none"
     return Person(labels[u], float(model.n_comparisons_[u]), place, foreseen)
 
 
