@@ -141,8 +141,7 @@ def _active_improvements(rows: pl.DataFrame, data: str) -> list[Verdict]:
             said = f"A²-Off-C²PL improves on {_talker(other)} by {100 * number:.1f} %"
             said += "" if data in ACTIVE else " (on TL;DR)"
             lines.append(Verdict(f"{said} [{reading}]", found.percent(), judged(found, number)))
-    random = rows.filter(pl.col("method") == "off_c2pl_random")
-    start, end = (per_run(random, "off_c2pl_random", "gap", pl.col("asked") == n) for n in (0, rows["asked"].max()))
+    start, end = (per_run(rows, "off_c2pl_random", "gap", pl.col("asked") == n) for n in (0, rows["asked"].max()))
     fell = average(1.0 - end["value"].to_numpy() / start["value"].to_numpy())
     verdict = "reproduced" if fell.value < 0.1 else "not reproduced"
     lines.append(Verdict("random pairs make little progress (gap falls by under 10 %)", fell.percent(), verdict))
