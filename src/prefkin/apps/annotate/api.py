@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from prefkin.apps.annotate.engine import State
 from prefkin.apps.annotate.export import json_lines, records
-from prefkin.apps.annotate.project import Project, the_joiner, the_organiser, the_person, the_project
+from prefkin.apps.annotate.project import Project, the_joiner, the_organiser, the_person
 
 __all__ = ["router"]
 
@@ -127,29 +127,29 @@ def shown(project: Project, state: State) -> Question | Done:
 def join(request: Request, body: Joining) -> Joined:
     """Join under a name, with the token of the open link."""
     caller = the_joiner(request)
-    return Joined(token=the_project(request).join(caller.token, body.name, body.key))
+    return Joined(token=caller.project.join(caller.token, body.name, body.key))
 
 
 @router.get("/question")
 def question(request: Request) -> Question | Done:
     """The question to answer now; the same one until it is answered or skipped."""
-    project, caller = the_project(request), the_person(request)
-    return shown(project, project.engine.question(caller.who))
+    caller = the_person(request)
+    return shown(caller.project, caller.project.engine.question(caller.who))
 
 
 @router.post("/answer", responses={404: {"model": Refused, "description": "This question was never asked."}})
 def answer(request: Request, body: Answering) -> Taken:
     """Take an answer. It is kept when this returns; the same id again changes nothing."""
-    project, caller = the_project(request), the_person(request)
-    state = project.engine.answer(caller.who, body.id, body.choice)
-    return Taken(answered=state.answered, next=shown(project, state))
+    caller = the_person(request)
+    state = caller.project.engine.answer(caller.who, body.id, body.choice)
+    return Taken(answered=state.answered, next=shown(caller.project, state))
 
 
 @router.post("/undo")
 def undo(request: Request, body: Undoing | None = None) -> Question | Done:
     """Take back the last answer or skip, and ask about it again."""
-    project, caller = the_project(request), the_person(request)
-    return shown(project, project.engine.undo(caller.who, body.id if body else None))
+    caller = the_person(request)
+    return shown(caller.project, caller.project.engine.undo(caller.who, body.id if body else None))
 
 
 @router.get(
@@ -159,7 +159,6 @@ def undo(request: Request, body: Undoing | None = None) -> Question | Done:
 )
 def answers(request: Request) -> Response:
     """Everybody's answers and skips, one JSON line each."""
-    the_organiser(request)
-    project = the_project(request)
+    project = the_organiser(request).project
     rows = records(project.items, project.store.histories())
     return StreamingResponse(json_lines(rows), media_type="application/jsonl")
