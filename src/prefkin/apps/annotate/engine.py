@@ -229,8 +229,7 @@ class Engine:
         while (history := self._history(live)).pending is None and not self._stopped():
             if (pair := self._pair(self._talk(live))) is None:
                 return
-            now = time.time()
-            event = self._asked(live.person, history.number + 1, self._sides(pair), now)
+            event = self._asked(live.person, history.number + 1, self._sides(pair), time.time())
             if self._append(live, [event]):
                 self._look_ahead(live)
 

@@ -24,6 +24,15 @@ __all__ = ["RESULT_AFTER", "error_page", "router"]
 
 RESULT_AFTER = 10  # answers, or when it is enough
 YEAR = 31_536_000
+DECISIONS = {
+    "pause": {"paused": True},
+    "go on": {"paused": False},
+    "close": {"closed": True},
+    "open": {"closed": False},
+    "show results": {"results": True},
+    "hide results": {"results": False},
+}
+"""What the organiser's buttons decide."""
 router = APIRouter(include_in_schema=False)
 
 _environment = Environment(
@@ -208,7 +217,7 @@ def _organising(request: Request, project: Project, links: dict[str, str], probl
 @router.post("/organiser")
 def organise(
     request: Request,
-    do: Annotated[str, Form(pattern="^(pause|go on|close|open|show results|hide results|learn|add)$")],
+    do: Annotated[str, Form(pattern=f"^({'|'.join([*DECISIONS, 'learn', 'add'])})$")],
     names: Annotated[str, Form()] = "",
 ) -> Response:
     """Do what a button says."""
@@ -218,15 +227,7 @@ def organise(
     if do == "learn":
         project.learner.now()
     else:
-        settings = {
-            "pause": {"paused": True},
-            "go on": {"paused": False},
-            "close": {"closed": True},
-            "open": {"closed": False},
-            "show results": {"results": True},
-            "hide results": {"results": False},
-        }
-        project.engine.set(**settings[do])
+        project.engine.set(**DECISIONS[do])
     return RedirectResponse("/organiser", 303)
 
 
