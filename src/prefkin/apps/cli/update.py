@@ -23,7 +23,7 @@ from prefkin.apps.cli.console import (
     write_file,
     write_folder,
 )
-from prefkin.apps.cli.fit import finite, former_facts, kept, model_bytes, print_summary, summary
+from prefkin.apps.cli.findings import finite, former_facts, kept, model_bytes, print_summary, summary
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import digest
