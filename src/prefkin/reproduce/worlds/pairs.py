@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -42,6 +42,19 @@ class ItemPairs:
     embedding: FloatArray  # (items, D)
     texts: list[str]  # (items,)
     item_context: LabelArray | None = None  # (items,) the one context of an item, where it has one
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[tuple[str, str, int, int, bool]],
+        embedding: FloatArray,
+        texts: list[str],
+        item_context: LabelArray | None = None,
+    ) -> ItemPairs:
+        """Rows of user, context, first and second item, and whether the first was preferred."""
+        users, contexts, *sides, y = (np.array(column) for column in zip(*rows, strict=True))
+        first, second = (side.astype(np.intp) for side in sides)
+        return cls(users, contexts, first, second, y.astype(np.float64), embedding, texts, item_context)
 
     def features(self, dim: int, with_length: bool = True) -> FloatArray:
         """`dim` principal components of the embeddings; with the length of the text as one more feature, or not."""
