@@ -131,10 +131,7 @@ def answers_of(histories: dict[Person, History]) -> int:
 
 def _of_one(data: Comparisons, user: Hashable) -> Comparisons:
     """One user's rows, or with None all."""
-    if user is None:
-        return data
-    mine = data.users == user
-    return Comparisons.from_arrays(data.Z[mine], data.y[mine], data.users[mine], weights=data.weights[mine])
+    return data if user is None else data.take(data.users == user)
 
 
 def _in_shards(rows: Callable[[Hashable], Comparisons], user: Hashable) -> Comparisons:
