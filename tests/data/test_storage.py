@@ -15,7 +15,7 @@ from prefkin.errors import ModelFileError
 def files(request, monkeypatch):
     """As Linux has them, and as others do."""
     if request.param == "named":
-        monkeypatch.setattr(storage, "_written", lambda *_: None)
+        monkeypatch.setattr(storage, "_nameless", lambda _: None)
         monkeypatch.setattr(storage, "_exchanged", lambda *_: False)
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import prefkin
 from prefkin import Candidates, Comparisons, OffC2PL, PrefKin, open_comparisons, read_candidates, read_comparisons
 from prefkin.apps.cli.console import SUMMARY_FILE
-from prefkin.apps.cli.fit import MEASURED
+from prefkin.apps.cli.findings import MEASURED
 from prefkin.errors import PrefkinError
 from prefkin.models.files import MODEL_FILE
 from tests.conftest import draw_answers, prefkin_says

@@ -26,6 +26,7 @@ import polars as pl
 
 from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.formats import is_text
 from prefkin.data.rows import UserRows
 from prefkin.data.shards import MANIFEST, Table, checksum, code_of, shard_name
 from prefkin.data.storage import held_alone, write_atomically
@@ -152,10 +153,8 @@ class Sources:
         if not found:
             raise ShardError(f"{self.folder}: there is no .parquet file in it; write comparisons as Parquet first")
         for file in found:
-            try:
-                os.fsdecode(file).encode()
-            except UnicodeEncodeError:
-                raise ShardError(f"{file}: this name is not UTF-8, and polars could not open it; rename it") from None
+            if not is_text(file):
+                raise ShardError(f"{file}: this name is not UTF-8, and polars could not open it; rename it")
         return found
 
     @cached_property
@@ -433,15 +432,13 @@ def _collect(sources: Sources, shard: int, home: Path, sorted_rows: Path) -> tup
 
 def _checked(sources: Sources, frame: pl.DataFrame) -> Comparisons:
     """The rows of a shard; faults are told with file and row."""
-    gaps = frame["z"].null_count() or frame["y"].null_count()
-    features = frame["z"].to_numpy() if not gaps else np.array(_without_gaps(frame, sources.dim), dtype=np.float32)
     contexts = None
     if "context" in frame.columns:
         given = frame["context"]
         contexts = code_of(given.to_numpy() if given.dtype.is_integer() else given.cast(pl.String).to_numpy())
     try:
         return Comparisons.from_arrays(
-            features,
+            frame["z"].to_numpy(),
             frame["y"].to_numpy(),
             frame["user"].to_numpy() if frame["user"].dtype == pl.Int64 else np.array(frame["user"].to_list()),
             weights=frame["weight"].to_numpy() if "weight" in frame.columns else None,
@@ -455,11 +452,6 @@ def _checked(sources: Sources, frame: pl.DataFrame) -> Comparisons:
 
         told = re.sub(r"row (\d+) \(counted from 0\)", place, str(error))
         raise type(error)(f"{sources.folder}: {told}") from None
-
-
-def _without_gaps(frame: pl.DataFrame, dim: int) -> list[list[float]]:
-    nothing = [float("nan")] * dim
-    return [nothing if row is None else [np.nan if v is None else v for v in row] for row in frame["z"].to_list()]
 
 
 def blobs(users: UserRows, weighted: bool, contexts: np.ndarray[Any, Any] | None = None) -> Table:

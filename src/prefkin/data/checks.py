@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -58,14 +58,12 @@ def _too_large(Z: FloatArray) -> BoolArray:
 def refuse_bad_rows(
     Z: FloatArray,
     answers: FloatArray,
-    owners: LabelArray,
     weights: FloatArray,
-    contexts: LabelArray | None,
-    unnamed: BoolArray,
+    gaps: Mapping[str, BoolArray],
     keep: BoolArray,
     largest: float,
 ) -> None:
-    """Name the first offending row of the first kind of fault, and the remedy."""
+    """Name the first offending row of the first kind of fault, and the remedy; `gaps`: what is missing where."""
     drop_missing = (
         "leave such rows out, for example by Comparisons.from_arrays(..., drop='missing') "
         "(on the command line: --drop missing)"
@@ -78,20 +76,13 @@ def refuse_bad_rows(
             "(on the command line: --drop ties), or hear each as half an answer for each side by ties='half' "
             "(--ties half)",
         ),
-        (np.isnan(answers), "y is missing in {row}", drop_missing),
+        (gaps["y"], "y is missing in {row}", drop_missing),
         (
             (answers != 0) & (answers != 1),
             "y must be 0 or 1, but {row} is {value:g}",
             "code 1 when the first action was preferred, 0 when the second was",
         ),
-        (missing_labels(owners), "the user is missing in {row}", drop_missing),
-        (
-            np.zeros(len(Z), dtype=bool) if contexts is None else missing_labels(contexts),
-            "the context is missing in {row}",
-            drop_missing,
-        ),
-        (unnamed, "the name of an item is missing in {row}", drop_missing),
-        (np.isnan(weights), "the weight is missing in {row}", drop_missing),
+        *((rows, f"{what} is missing in {{row}}", drop_missing) for what, rows in gaps.items() if what != "y"),
         (
             ~np.isfinite(weights) | (weights < 0),
             "weights must be finite and at least 0, but {row} is not",
@@ -258,9 +249,7 @@ def label_array(values: ArrayLike | Sequence[Hashable], name: str) -> LabelArray
     if labels.ndim != 1:
         raise InvalidComparisons(f"{name} must be one label per comparison, got an array of shape {labels.shape}")
     if labels.dtype.kind in "mM":  # numpy turns these into integers when asked for a list; as objects they stay
-        kept = np.empty(len(labels), dtype=object)
-        kept[:] = list(labels)
-        return kept
+        return plain_array(list(labels), name)
     return labels
 
 
@@ -328,8 +317,6 @@ def distinct_labels(labels: LabelArray) -> tuple[LabelArray, IntArray]:
         order = sorted(range(len(names)), key=names.__getitem__)  # type: ignore[arg-type]
     except TypeError:
         order = list(range(len(names)))
-    distinct = np.empty(len(names), dtype=object)
-    distinct[:] = [names[i] for i in order]
     rank = np.empty(len(names), dtype=np.intp)
     rank[order] = np.arange(len(names))
-    return distinct, rank[codes]
+    return plain_array([names[i] for i in order], "labels"), rank[codes]

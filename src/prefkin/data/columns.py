@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +36,15 @@ BEFORE_FEATURES = (("first", "second"), ("left", "right"), ("a", "b"), ("option_
 FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")
 
 
-class in_file:  # noqa: N801 - used like a function
+@contextmanager
+def in_file(source: Any) -> Iterator[None]:
     """Put the file's name before the message of any error raised inside."""
-
-    def __init__(self, source: Any) -> None:
-        self.path = source if isinstance(source, str | Path) else None
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self.path is not None and isinstance(error, PrefkinError):
-            raise type(error)(f"{self.path}: {error}") from None
+    try:
+        yield
+    except PrefkinError as error:
+        if not isinstance(source, str | Path):
+            raise
+        raise type(error)(f"{source}: {error}") from None
 
 
 class Table:
@@ -56,9 +55,10 @@ class Table:
     ) -> None:
         self.names = {name: name for name in fields}
         self.mapped = tuple(fields) != ITEM_FIELDS  # `columns` is about the other table
-        if not isinstance(columns or {}, Mapping):
+        given = columns or {}
+        if not isinstance(given, Mapping):
             raise InvalidTable(f"columns must be a mapping from our names to the table's; got {columns!r:.60}")
-        for ours, theirs in (columns or {}).items():
+        for ours, theirs in given.items():
             if ours not in fields:
                 raise InvalidTable(f"unknown field {ours!r} in the column mapping; known: {', '.join(fields)}")
             self.names[ours] = str(theirs)
@@ -66,11 +66,11 @@ class Table:
         labelled = {self.names[name] for name in fields if name not in (*FEATURE_FIELDS, "y", "weight", "rating")}
         self.columns = read_columns(source, (labelled | set(ALIASES["user"])) - set(self.features_named))
         for ours, others in ALIASES.items():
-            if ours in fields and not self.has(ours) and ours not in (columns or {}):
+            if ours in fields and not self.has(ours) and ours not in given:
                 self.names[ours] = next((name for name in others if name in self.columns), ours)
-        if "first" in fields and not {"first", "second"} & set(columns or {}):
+        if "first" in fields and not {"first", "second"} & set(given):
             self.names |= zip(("first", "second"), self._sides(), strict=True)
-        for ours in columns or {}:
+        for ours in given:
             if not self.has_features(ours):
                 raise InvalidTable(
                     f"column {self.names[ours]!r} (for {ours}) is missing; the table has: {self.shown()}"

@@ -333,16 +333,15 @@ class Comparisons:
                 f"{len(feature_names)} feature_names for {Z.shape[1]} features; give one name per feature"
             )
 
-        missing = np.isnan(answers) | missing_labels(owners) | np.isnan(scale)
-        largest = largest_entry(Z)
+        gaps = {"y": np.isnan(answers), "the user": missing_labels(owners)}
+        if where is not None:
+            gaps["the context"] = missing_labels(where)
+        if names is not None:
+            gaps["the name of an item"] = missing_labels(names[:, 0]) | missing_labels(names[:, 1])
+        gaps["the weight"] = np.isnan(scale)
+        missing, largest = np.any(list(gaps.values()), axis=0), largest_entry(Z)
         if np.isnan(largest):
             missing |= any_in_row(Z, np.isnan)
-        if where is not None:
-            missing |= missing_labels(where)
-        unnamed = np.zeros(len(Z), dtype=bool)
-        if names is not None:
-            unnamed = missing_labels(names[:, 0]) | missing_labels(names[:, 1])
-            missing |= unnamed
         tied = answers == 0.5
         keep = np.ones(len(Z), dtype=bool)
         dropped = {}
@@ -351,7 +350,7 @@ class Comparisons:
                 keep &= ~rows
                 dropped[reason] = int(rows.sum())
         halved = tied & keep & (ties == "half")
-        refuse_bad_rows(Z, np.where(halved, 1.0, answers), owners, scale, where, unnamed, keep, largest)
+        refuse_bad_rows(Z, np.where(halved, 1.0, answers), scale, gaps, keep, largest)
         if not keep.any():
             raise InvalidComparisons(
                 f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
@@ -367,19 +366,8 @@ class Comparisons:
         if not scale.any():
             raise InvalidComparisons("all weights are 0, so nothing was compared; give some row a weight above 0")
         titles = None if feature_names is None else tuple(str(name) for name in feature_names)
-        data = cls(
-            Z,
-            answers,
-            owners,
-            scale,
-            where,
-            first,
-            second,
-            titles,
-            dropped,
-            names,
-            weights is not None or bool(halved.any()),
-        )
+        weighted = weights is not None or bool(halved.any())
+        data = cls(Z, answers, owners, scale, where, first, second, titles, dropped, names, weighted)
         data._coded  # noqa: B018 - labels that cannot be told apart are refused here, not later
         return data
 
@@ -438,15 +426,12 @@ class Comparisons:
         """Sorted by user, each user's rows in their order. Without `copy`, rows already in order are shared."""
         sizes = np.bincount(self.who, minlength=len(self.labels))
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        parts = [self.Z, self.y, self.weights]
-        contexts, items = None if self.contexts is None else distinct_labels(self.contexts)[1], self.item_codes
-        judged = self.judged
+        contexts = None if self.contexts is None else distinct_labels(self.contexts)[1]
+        parts: list[Any] = [self.Z, self.y, self.weights, contexts, self.item_codes, self.judged]
         if not (self.who[1:] >= self.who[:-1]).all():
             order = np.argsort(self.who, kind="stable")
-            parts = [part[order] for part in parts]
-            contexts, items = (None if part is None else part[order] for part in (contexts, items))
-            judged = None if judged is None else judged[order]
+            parts = [None if part is None else part[order] for part in parts]
         elif copy:
-            parts = [part.copy() for part in parts]
-        rows = Rows(*parts)
+            parts[:3] = [part.copy() for part in parts[:3]]
+        rows, (contexts, items, judged) = Rows(*parts[:3]), parts[3:]
         return UserRows(rows, starts, self.labels, contexts, items, self.first is not None, judged=judged)

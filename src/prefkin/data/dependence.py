@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.choices import ranking_weight
+from prefkin.data.folds import spread
 from prefkin.data.rows import UserRows
 
 __all__ = ["effective_weights"]
@@ -83,10 +84,10 @@ def _by_rank(users: UserRows) -> FloatArray | None:
     """All pairs of m items span m − 1 directions, fewer than there are features, and are at most m (m − 1) / 2."""
     sizes = np.diff(users.starts)
     asked = np.flatnonzero((sizes >= 3) & (sizes <= MOST * (MOST + 1) // 2))
-    if users.dim < 3 or not len(asked) or not any(_items_spanned(users.of(u).Z) for u in _spread(asked, 2)):
+    if users.dim < 3 or not len(asked) or not any(_items_spanned(users.of(u).Z) for u in asked[spread(len(asked), 2)]):
         return None
     rank = {u: spanned for u in asked.tolist() if (spanned := _items_spanned(users.of(u).Z))}
-    looked = _spread(np.array(list(rank)), LOOKED_AT)
+    looked = [list(rank)[k] for k in spread(len(rank), LOOKED_AT)]
     if sum(int(sizes[u]) - rank[u] for u in rank) < EVIDENCE or len(rank) < 0.5 * len(users):
         return None
     together = np.concatenate([users.of(u).Z for u in looked])
@@ -99,12 +100,6 @@ def _by_rank(users: UserRows) -> FloatArray | None:
     for u, directions in rank.items():
         weights[users.starts[u] : users.starts[u + 1]] = directions / sizes[u]
     return weights
-
-
-def _spread(positions: IntArray, n: int) -> list[int]:
-    """At most n of them, evenly spread."""
-    chosen: list[int] = positions[np.linspace(0, len(positions) - 1, min(n, len(positions))).astype(int)].tolist()
-    return chosen
 
 
 def _items_spanned(Z: FloatArray) -> int:

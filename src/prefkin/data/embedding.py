@@ -13,7 +13,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,23 +100,16 @@ def _loading(name: str) -> Iterator[None]:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Without what libraries write to the terminal by themselves, progress bars and retries: an error is one line."""
-    former = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        try:
+    with ExitStack() as afterwards:
+        afterwards.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.CRITICAL)
+        with suppress(ImportError):
             from transformers.utils import logging as bars
-        except ImportError:
-            yield
-            return
-        shown = bars.is_progress_bar_enabled()
-        bars.disable_progress_bar()
-        try:
-            yield
-        finally:
-            if shown:
-                bars.enable_progress_bar()
-    finally:
-        logging.disable(former)
+
+            if bars.is_progress_bar_enabled():
+                bars.disable_progress_bar()
+                afterwards.callback(bars.enable_progress_bar)
+        yield
 
 
 def _sentence_transformer(name: str, batch_size: int) -> Encoder:

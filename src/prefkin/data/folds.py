@@ -12,7 +12,17 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidParameter
 
-__all__ = ["FOLDS", "PREDICT_FOR", "by_content", "held_out_folds", "leverage", "only", "probe_users", "split_rows"]
+__all__ = [
+    "FOLDS",
+    "PREDICT_FOR",
+    "by_content",
+    "held_out_folds",
+    "leverage",
+    "only",
+    "probe_users",
+    "split_rows",
+    "spread",
+]
 
 FOLDS = 3
 PREDICT_FOR = ("auto", "new items", "known items")
@@ -30,12 +40,21 @@ def by_content(users: UserRows) -> IntArray:
     return np.argsort(share, kind="stable")
 
 
+def spread(n: int, most: int) -> IntArray:
+    """At most so many of n positions, evenly spread.
+
+    >>> spread(10, 4).tolist(), spread(3, 4).tolist()
+    ([0, 3, 6, 9], [0, 1, 2])
+    """
+    return np.linspace(0, n - 1, min(n, most)).astype(np.intp)
+
+
 def probe_users(users: UserRows, most: int = PROBE_USERS) -> list[int]:
     """Everybody, or a spread of users by what they answered (not by their place in the table)."""
     order = by_content(users)
     enough = int(np.ceil(PROBE_ANSWERS * len(users) / max(len(users.rows.y), 1)))
     n = min(len(order), most, max(enough, LEAST_PROBES))
-    chosen = order[np.linspace(0, len(order) - 1, n).astype(int)]
+    chosen = order[spread(len(order), n)]
     return sorted(int(user) for user in chosen)
 
 

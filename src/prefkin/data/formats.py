@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from prefkin.data.arrays import FloatArray, LabelArray
-from prefkin.data.checks import as_number, is_missing
+from prefkin.data.checks import as_number, is_missing, plain_array
 from prefkin.data.exports import exported_rows
 from prefkin.data.json_lines import once_each, read_json_lines
 from prefkin.errors import InvalidTable, PrefkinError
@@ -34,6 +34,7 @@ __all__ = [
     "encoder_of",
     "holds_numbers",
     "holds_vectors",
+    "is_text",
     "label_column",
     "matrix_column",
     "number_column",
@@ -177,10 +178,11 @@ def _for_polars(source: Source) -> Path | io.BytesIO:
     """polars knows only file names that are text."""
     if isinstance(source, bytes):
         return io.BytesIO(source)
-    return source if _is_text(source) else io.BytesIO(source.read_bytes())
+    return source if is_text(source) else io.BytesIO(source.read_bytes())
 
 
-def _is_text(path: Path) -> bool:
+def is_text(path: Path) -> bool:
+    """Is a file's name text? Systems take any bytes, polars does not."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -194,7 +196,7 @@ def _jsonl(source: Source, as_text: Collection[str]) -> Columns:
         frame, labels = read_json_lines(source, as_text)
     else:
         with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            frame, labels = read_json_lines(content, as_text, source if _is_text(source) else None)
+            frame, labels = read_json_lines(content, as_text, source if is_text(source) else None)
     return dict(_of_frame(frame)) | labels
 
 
@@ -274,9 +276,7 @@ def label_column(column: Any) -> LabelArray:
     wide = column.dtype in (nw.Int128, nw.UInt128)  # numpy has no such integers
     if column.null_count() == 0 and not (wide or column.dtype.is_nested()):
         return np.asarray(column.to_numpy())
-    kept = np.empty(len(column), dtype=object)
-    kept[:] = column.to_list()
-    return kept
+    return plain_array(column.to_list(), "labels")
 
 
 def number_column(column: Any, name: str) -> FloatArray:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import distinct_labels
-from prefkin.data.digest import mixed
+from prefkin.data.digest import fingerprints
 from prefkin.errors import InvalidComparisons
 
 __all__ = ["codes_of_features", "codes_of_names", "item_names"]
-
-NUMBERS_AT_ONCE = 2**16  # half a megabyte: stays in the second cache
 
 
 def item_names(values: Any) -> LabelArray:
@@ -58,7 +55,7 @@ def codes_of_features(first: FloatArray, second: FloatArray) -> IntArray:
     >>> codes_of_features(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0], [5.0, 0.0]])).tolist()
     [[0, 1], [1, 2]]
     """
-    marks = np.concatenate([_fingerprints(first), _fingerprints(second)])
+    marks = np.concatenate([fingerprints(first), fingerprints(second)])
     _, where, codes = np.unique(marks, return_index=True, return_inverse=True)
     direction = np.cos(np.arange(1, first.shape[1] + 1))
     n = len(first)
@@ -68,18 +65,3 @@ def codes_of_features(first: FloatArray, second: FloatArray) -> IntArray:
     rank = np.empty(len(where), dtype=np.intp)
     rank[np.lexsort([np.arange(len(where)), along])] = np.arange(len(where))  # equal ones by their fingerprint
     return np.ascontiguousarray(rank[codes].reshape(2, n).T)
-
-
-def _fingerprints(X: FloatArray) -> NDArray[np.uint64]:
-    """A 64-bit number for each row, equal for equal rows and, but for one chance in 10^19 a pair, only for them."""
-    n, d = X.shape
-    columns = np.arange(1, d + 1, dtype=np.uint64)
-    odd = mixed(columns * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
-    marks = np.empty(n, dtype=np.uint64)
-    step = max(NUMBERS_AT_ONCE // d, 1)
-    for at in range(0, n, step):
-        bits = (X[at : at + step].astype(np.float64) + 0.0).view(np.uint64)  # + 0: -0 and 0 are one number
-        bits ^= bits >> np.uint64(31)
-        bits *= odd
-        marks[at : at + step] = mixed(bits).sum(axis=1)
-    return marks

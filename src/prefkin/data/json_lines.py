@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from prefkin.data.arrays import BoolArray, IntArray, LabelArray
+from prefkin.data.checks import plain_array
 from prefkin.errors import InvalidTable
 
 __all__ = ["once_each", "plain_labels", "read_json_lines"]
@@ -126,9 +127,7 @@ def plain_labels(values: list[Any]) -> LabelArray:
     """Integers as integers where all are; otherwise each as it is."""
     if {type(value) for value in values} == {int} and all(-(2**63) <= value < 2**63 for value in values):
         return np.array(values, dtype=np.int64)
-    kept = np.empty(len(values), dtype=object)
-    kept[:] = values
-    return kept
+    return plain_array(values, "labels")
 
 
 # -- what stands in the bytes ------------------------------------------------------------------------------------------

@@ -50,11 +50,8 @@ class Ratings:
     @classmethod
     def checked(cls, users: Any, items: Any, ratings: Any) -> Ratings:
         """Arrays of equal length without gaps, and nobody rated an item twice."""
-        owners, things, values = (
-            label_array(users, "users"),
-            label_array(items, "items"),
-            number_array(ratings, "ratings"),
-        )
+        owners, things = label_array(users, "users"), label_array(items, "items")
+        values = number_array(ratings, "ratings")
         for name, part in (("users", owners), ("items", things)):
             if len(part) != len(values):
                 raise InvalidComparisons(

@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray, LabelArray
 from prefkin.data.checks import distinct_labels, label_array
+from prefkin.data.digest import fingerprints
 from prefkin.data.triangles import topics_of_differences
 from prefkin.errors import UnknownUser
 
 __all__ = ["Grown", "Rows", "UserRows", "grown"]
 
 FEW_FEATURES = 8  # by which rows are told apart first
-CODED_AT_ONCE = 1 << 12  # rows, so that their bits stay in the cache
 
 
 class Rows(NamedTuple):
@@ -88,7 +88,7 @@ class UserRows:
     def _answers(self, features: int) -> Any:
         """A number of 64 bits for each row: the same where the first so many features, answer and user are the same."""
         Z, y, _ = self.rows
-        code = _codes(Z[:, :features], 2.0 * y - 1.0)
+        code = fingerprints(Z[:, :features], 2.0 * y - 1.0)
         if self.habits is not None:  # who takes the first side by habit says less by doing so
             code ^= (y > 0.5).astype(np.uint64)
         code ^= self.owner.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -192,20 +192,3 @@ def grown(old: UserRows, new: UserRows) -> Grown:
     again = was[who]
     silent = ~np.isin(np.arange(n), again)
     return Grown(UserRows(Rows(*parts), starts, labels, sided=old.sided), before, who, again, silent[old.owner])
-
-
-def _codes(Z: FloatArray, sign: FloatArray) -> Any:
-    """A number for each row times its sign, (n,) of 64 bits: rows that are equal to the last bit have the same one."""
-    single = Z.dtype == np.float32 and Z.shape[1] % 2 == 0  # two numbers in 64 bits
-    words, sign = Z.shape[1] // (2 if single else 1), sign.astype(np.float32 if single else np.float64)
-    odd = np.random.default_rng(0).integers(2**63, size=words, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    codes = np.empty(len(Z), dtype=np.uint64)
-    for start in range(0, len(Z), CODED_AT_ONCE):
-        some = slice(start, start + CODED_AT_ONCE)
-        signed = Z[some] * sign[some, None]
-        signed += 0  # −0 is 0
-        bits = signed.view(np.uint64)
-        bits ^= bits >> np.uint64(32)
-        bits *= odd
-        codes[some] = bits.sum(axis=1)
-    return codes ^ (codes >> np.uint64(29))

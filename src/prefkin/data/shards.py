@@ -18,7 +18,7 @@ import numpy as np
 from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.checks import label_array
 from prefkin.data.digest import mixed
-from prefkin.data.folds import only
+from prefkin.data.folds import only, spread
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.executor import for_each
@@ -245,7 +245,7 @@ class ShardedComparisons:
         """So many people of the first shards: a hash brought them there, so that they are anybody."""
         enough = int(np.searchsorted(np.cumsum(self.users), most)) + 1
         rows = self.shards(range(min(enough, self.n_shards)))
-        return only(rows, np.linspace(0, len(rows) - 1, most).astype(int)) if len(rows) > most else rows
+        return only(rows, spread(len(rows), most))
 
     def shard_of(self, labels: LabelArray) -> np.ndarray[Any, Any]:
         """In which shard each user would be."""

@@ -156,15 +156,17 @@ def _on_disk(
     with ExitStack() as undo:
         held: dict[str, tuple[int | None, Path]] = {}
         for name, content in contents.items():
-            temporary = folder / f".{name}.{secrets.token_hex(4)}"
-            held[name] = (_written(content, folder, undo, durable), temporary)
-            if held[name][0] is None:
+            number, temporary = _nameless(folder), folder / f".{name}.{secrets.token_hex(4)}"
+            if number is None:
                 undo.callback(temporary.unlink, missing_ok=True)
-                with temporary.open("xb") as file:
-                    file.write(content)
-                    file.flush()
-                    if durable:
-                        os.fsync(file.fileno())
+            file = undo.enter_context(temporary.open("xb") if number is None else os.fdopen(number, "wb"))
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+            if number is None:
+                file.close()  # it is renamed, which not every system does with open files
+            held[name] = number, temporary
 
         def name_it(name: str, path: Path) -> None:
             number, temporary = held[name]
@@ -180,23 +182,16 @@ def _on_disk(
         yield name_it
 
 
-def _written(content: bytes, folder: Path, undo: ExitStack, durable: bool) -> int | None:
+def _nameless(folder: Path) -> int | None:
     """The number of an open file without a name, or None where there are no such files."""
     if not (hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").exists()):
         return None
     try:
-        number = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
     except OSError as error:
         if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
             return None
         raise
-    undo.callback(os.close, number)
-    view = memoryview(content)
-    while view:
-        view = view[os.write(number, view) :]
-    if durable:
-        os.fsync(number)
-    return number
 
 
 def _nearest(folder: Path) -> Path:

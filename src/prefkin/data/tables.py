@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 TIES = ("tie", "tie (bothbad)", "tie(bothbad)", "bothbad", "both_bad")
+COMPARED = (("left", "right", "label"), ("model_a", "model_b", "winner"))  # two items or texts, and the better one
 EVERY_ITEM = "all"  # the one context of a table of items
 
 Embed = Callable[[list[str]], Any]
@@ -107,12 +108,28 @@ def read_comparisons(
                 return Comparisons.from_sides(table.features("first"), table.features("second"), y, users, **common)
             raise table.lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...", "z")
         if table.has("item") and table.has("rating"):
-            return _of_ratings(table, users, items, features)
+            known, names = (None, None) if items is None else item_table(items, features)
+            things, ratings = table.labels("item"), table.numbers("rating")
+            return Comparisons.from_ratings(users, things, ratings, known, feature_names=names)
         if table.has("shown") and table.has("taken"):
             return _of_choices(table, users, context, items, features)
-        for left, right, label in (("left", "right", "label"), ("model_a", "model_b", "winner")):
-            if table.has(left) and table.has(right) and table.has(label):
-                return _of_sides(table, (left, right), label, items, features, embed, positive, users, common)
+        compared = next((names for names in COMPARED if all(map(table.has, names))), None)
+        if compared is not None:
+            *sides, label = compared
+            y = (
+                _left_right_answers(table, compared)
+                if positive is None
+                else answer_array(table.labels(label), positive)
+            )
+            if embed is None or items is not None or table.holds_vectors(sides[0]):
+                first, second = (_items(table, side, items, features) for side in sides)
+                common["items"] = _names(table, *sides)
+            else:
+                spoken = ("conversation_a", "conversation_b") if table.has("conversation_a") else sides
+                first, second = (_texts(table, side, embed) for side in spoken)
+            if context is None:
+                common["contexts"] = _prompts(table)
+            return Comparisons.from_sides(first, second, y, users, **common)
         if table.has_features("winner") and table.has_features("loser"):
             won, lost = (_items(table, side, items, features) for side in ("winner", "loser"))
             common["items"] = _names(table, "winner", "loser")
@@ -229,11 +246,11 @@ def read_texts(source: Any, columns: Mapping[str, str] | None = None) -> Texts:
         elif table.has("left") and table.has("right"):
             found = {"first": "left", "second": "right"}
             if table.has("label") and not table.has("y"):
-                y = _left_right_answers(table, ("left", "right", "label"))
+                y = _left_right_answers(table, COMPARED[0])
         elif table.has("conversation_a") and table.has("conversation_b"):
             found = {"first": "conversation_a", "second": "conversation_b"}
-            if table.has("model_a") and table.has("model_b") and table.has("winner"):
-                y = _left_right_answers(table, ("model_a", "model_b", "winner"))
+            if all(map(table.has, COMPARED[1])):
+                y = _left_right_answers(table, COMPARED[1])
         elif table.has("text"):
             found = {"phi": "text"}
         else:
@@ -385,33 +402,6 @@ def _features_of_items(table: Table) -> FloatArray:
     return feature_matrix(table.features("phi"), "phi")
 
 
-def _of_sides(
-    table: Table,
-    sides: tuple[str, str],
-    label: str,
-    items: Any,
-    features: Sequence[str] | None,
-    embed: Embed | None,
-    positive: Any,
-    users: LabelArray,
-    common: dict[str, Any],
-) -> Comparisons:
-    """Two items or texts side by side, and which was better."""
-    if positive is None:
-        answers = _left_right_answers(table, (*sides, label))
-    else:
-        answers = answer_array(table.labels(label), positive)
-    if embed is None or items is not None or table.holds_vectors(sides[0]):
-        first, second = (_items(table, side, items, features) for side in sides)
-        common["items"] = _names(table, *sides)
-    else:
-        spoken = ("conversation_a", "conversation_b") if table.has("conversation_a") else sides
-        first, second = (_texts(table, side, embed) for side in spoken)
-    if common["contexts"] is None:
-        common["contexts"] = _prompts(table)
-    return Comparisons.from_sides(first, second, answers, users, **common)
-
-
 def _left_right_answers(table: Table, names: tuple[str, str, str]) -> FloatArray:
     """1 where the label names the left item, 0 for the right one, 0.5 for a tie."""
     sides = [table.labels(name).tolist() for name in names]
@@ -437,13 +427,6 @@ def _left_right_answers(table: Table, names: tuple[str, str, str]) -> FloatArray
 def _same(label: Any, item: Any) -> bool:
     """Does a label name this item? Items that are features have no name."""
     return not isinstance(item, list | np.ndarray) and bool(label == item)
-
-
-def _of_ratings(table: Table, users: LabelArray, items: Any, features: Sequence[str] | None) -> Comparisons:
-    """Who rated what how."""
-    known, names = (None, None) if items is None else item_table(items, features)
-    things, ratings = table.labels("item"), table.numbers("rating")
-    return Comparisons.from_ratings(users, things, ratings, known, feature_names=names)
 
 
 def _of_choices(

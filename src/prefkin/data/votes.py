@@ -41,10 +41,8 @@ class Votes:
 
 def read_votes(path: Path, columns: Mapping[str, str]) -> Votes:
     """The texts of a file, chosen and rejected or left and right, and their features as `prefkin fit` reads them."""
-    data, names = (
-        read_comparisons(path, columns),
-        {name: columns.get(name, name) for name in ("prompt", *sum(SIDES, ()))},
-    )
+    data = read_comparisons(path, columns)
+    names = {name: columns.get(name, name) for name in ("prompt", *sum(SIDES, ()))}
     table = read_columns(path, list(names.values()))
     texts = {name: label_column(table[theirs]).tolist() for name, theirs in names.items() if theirs in table}
     sides = next((pair for pair in SIDES if texts.keys() >= set(pair)), None)
@@ -58,8 +56,8 @@ def read_votes(path: Path, columns: Mapping[str, str]) -> Votes:
                     f"{path}: {name} is missing in row {row} (counted from 0); fill it in or drop the row"
                 )
     found = {"prompt": texts["prompt"]} if "prompt" in texts else {}
-    if sides == SIDES[0]:
-        return Votes(found | {side: texts[side] for side in sides}, data)
-    shown = list(zip(texts["left"], texts["right"], data.y.tolist(), strict=True))
-    chosen = [left if y else right for left, right, y in shown]
-    return Votes({**found, "chosen": chosen, "rejected": [right if y else left for left, right, y in shown]}, data)
+    pairs = list(zip(texts[sides[0]], texts[sides[1]], strict=True))
+    if sides != SIDES[0]:
+        pairs = [(left, right) if y else (right, left) for (left, right), y in zip(pairs, data.y.tolist(), strict=True)]
+    chosen, rejected = (list(side) for side in zip(*pairs, strict=True))
+    return Votes(found | {"chosen": chosen, "rejected": rejected}, data)

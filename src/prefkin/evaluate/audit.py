@@ -12,7 +12,8 @@ from scipy.stats import binom
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.folds import by_content, held_out_folds, only, split_rows
+from prefkin.data.digest import fingerprints
+from prefkin.data.folds import by_content, held_out_folds, only, split_rows, spread
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import ConvergenceError
 from prefkin.inference.estimate import fit_preference
@@ -89,19 +90,14 @@ def _rows(data: Comparisons) -> Iterator[Finding]:
 
 def _repeats(data: Comparisons) -> tuple[int, int, int]:
     """Rows that repeat an earlier (user, pair), pairs answered both ways, and the first repeating row."""
-    leading = data.Z[np.arange(len(data)), (data.Z != 0).argmax(axis=1)]
-    flip = leading < 0
-    facing = np.where(flip[:, None], -data.Z, data.Z) + 0.0  # a pair and its mirror image alike; no −0
-    answer = np.where(flip, 1 - data.y, data.y)
-    seen: dict[tuple[int, bytes], set[float]] = {}
-    repeated, first = 0, -1
-    for row, key in enumerate(zip(data.who.tolist(), (vector.tobytes() for vector in facing), strict=True)):
-        answers = seen.setdefault(key, set())
-        if answers:
-            repeated += 1
-            first = row if first < 0 else first
-        answers.add(float(answer[row]))
-    return repeated, sum(len(answers) == 2 for answers in seen.values()), first
+    flip = data.Z[np.arange(len(data)), (data.Z != 0).argmax(axis=1)] < 0  # a pair and its mirror image are alike
+    pair = np.unique(fingerprints(data.Z, np.where(flip, -1.0, 1.0)), return_inverse=True)[1]
+    own = pair * len(data.labels) + data.who
+    _, first, which = np.unique(own, return_index=True, return_inverse=True)
+    again = np.ones(len(data), dtype=bool)
+    again[first] = False
+    asked, won = np.bincount(which), np.bincount(which, np.where(flip, 1 - data.y, data.y))
+    return int(again.sum()), int(np.sum((won > 0) & (won < asked))), int(np.argmax(again))
 
 
 # -- users ---------------------------------------------------------------------------------------------------------
@@ -197,8 +193,7 @@ def _sides(users: UserRows) -> Iterator[Finding]:
     """A habit of taking the first side, where sides are known."""
     if not sides_mean_something(users):
         return
-    order = by_content(users)
-    some = only(users, np.sort(order[np.linspace(0, len(users) - 1, min(len(users), SOME_USERS)).astype(int)]))
+    some = only(users, np.sort(by_content(users)[spread(len(users), SOME_USERS)]))
     fit = fitted_in(some, "isotropic")
     found = find_habits(some, fit.degrees, fit.data)
     if found.evidence >= HABIT.clearly:
@@ -299,10 +294,9 @@ def _common(train: UserRows, size: float) -> FloatArray:
 
 def _hits(test: UserRows, theta: FloatArray) -> FloatArray:
     """Answers predicted right per user; an undecided one counts half."""
-    owner = np.repeat(np.arange(len(test)), np.diff(test.starts))
-    margin = test.rows.Z @ theta if theta.ndim == 1 else np.einsum("ij,ij->i", test.rows.Z, theta[owner])
+    margin = test.rows.Z @ theta if theta.ndim == 1 else np.einsum("ij,ij->i", test.rows.Z, theta[test.owner])
     right = 0.5 + 0.5 * np.sign(margin) * (2.0 * test.rows.y - 1.0)
-    return np.bincount(owner, right, len(test)).astype(np.float64)
+    return np.bincount(test.owner, right, len(test)).astype(np.float64)
 
 
 # -- features ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.folds import held_out_folds
 from prefkin.errors import InvalidComparisons
-from prefkin.evaluate.metrics import Reliability, reliability, user_means
+from prefkin.evaluate.metrics import Reliability, given_probabilities, reliability, user_means
 from prefkin.execution.progress import tell
 from prefkin.models.base import PreferenceModel
 from prefkin.models.baselines import mixture_em, per_user, pooled, shrink_to_pooled
@@ -145,8 +145,7 @@ def compare(
         method = make()
         if "predict_for" in method.get_params():
             method.set_params(predict_for=predict_for)
-        p = method.fit(data.take(train)).predict_proba(data.Z[test], users=data.users[test])
-        given[i, test] = np.where(data.y[test] == 1, p[:, 1], p[:, 0])
+        given[i, test] = given_probabilities(method.fit(data.take(train)), data.take(test))
     tell("comparing methods", len(work), len(work))
     told = np.flatnonzero(np.isfinite(given[0]))
     given, weights = given[:, told], data.held_out_weights[told]

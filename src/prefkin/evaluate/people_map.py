@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -86,16 +87,8 @@ def room_for(
     boxes, found = [np.asarray(box, dtype=float) for box in taken], list[FloatArray | None]()
     for point, width in zip(points, widths, strict=True):
         far = width / 2.0 + gap
-        ways = (
-            (far, 0.0),
-            (-far, 0.0),
-            (0.0, -height),
-            (0.0, height),
-            (far, -height),
-            (far, height),
-            (-far, -height),
-            (-far, height),
-        )
+        corners = product((far, -far), (-height, height))
+        ways = ((far, 0.0), (-far, 0.0), (0.0, -height), (0.0, height), *corners)
         for way in ways:
             middle, half = point + np.array(way), np.array([width, height]) / 2.0
             box = np.concatenate([middle - half, middle + half])

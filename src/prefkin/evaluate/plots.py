@@ -14,6 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.folds import spread
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.metrics import HeldOut, Reliability
 from prefkin.evaluate.people_map import Plane, groups_on, plane_of, room_for
@@ -159,7 +160,7 @@ def _draw_names(ax: Any, names: list[str], points: FloatArray, others: FloatArra
 
 def _typical(model: Any, users: IntArray) -> int:
     """The user with the median uncertainty among some of a group."""
-    some = users[np.unique(np.linspace(0, len(users) - 1, min(len(users), 9)).astype(int))]
+    some = users[spread(len(users), 9)]
     doubt = [np.trace(model.covariance(model.users_.tolist()[u])) for u in some]
     return int(some[np.argsort(doubt)[len(some) // 2]])
 

@@ -6,15 +6,15 @@ Each item is computed by one thread alone, so results do not depend on how many 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar, copy_context
 from itertools import islice
 from typing import TypeVar
 
 from prefkin.execution.blas import single_threaded
-from prefkin.execution.progress import tell
+from prefkin.execution.progress import holding, tell
 
 __all__ = ["for_each", "on_executor", "over_shards", "threads"]
 
@@ -25,8 +25,7 @@ _threads: ContextVar[int | None] = ContextVar("prefkin_threads", default=None)
 _executor: ContextVar[tuple[Executor | None, bool]] = ContextVar("prefkin_executor", default=(None, True))
 
 
-@contextmanager
-def threads(n_jobs: int | None) -> Iterator[None]:
+def threads(n_jobs: int | None) -> AbstractContextManager[None]:
     """Let `for_each` inside the block use so many threads; None or -1 for one per core.
 
     Models enter it with their `n_jobs`; nothing below them is told how many threads there are.
@@ -35,11 +34,7 @@ def threads(n_jobs: int | None) -> Iterator[None]:
     ...     for_each(abs, [-1, 2], label="sizes")
     [1, 2]
     """
-    token = _threads.set(n_jobs)
-    try:
-        yield
-    finally:
-        _threads.reset(token)
+    return holding(_threads, n_jobs)
 
 
 def _allowed() -> int:
@@ -74,8 +69,7 @@ def for_each(work: Callable[[Item], Result], items: Sequence[Item], *, label: st
             return [future.result() for future in futures]
 
 
-@contextmanager
-def on_executor(executor: Executor, *, here: bool = False) -> Iterator[None]:
+def on_executor(executor: Executor, *, here: bool = False) -> AbstractContextManager[None]:
     """Let work over shards inside the block be done by this executor: processes, or `client.get_executor()` of Dask.
 
     `here` says that its workers share the memory of this machine.
@@ -83,11 +77,7 @@ def on_executor(executor: Executor, *, here: bool = False) -> Iterator[None]:
     >>> with ThreadPoolExecutor(2) as pool, on_executor(pool):
     ...     over_shards(abs, [-1, 2], label="sizes")
     """
-    token = _executor.set((executor, here))
-    try:
-        yield
-    finally:
-        _executor.reset(token)
+    return holding(_executor, (executor, here))
 
 
 def over_shards(

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
-__all__ = ["reporting", "tell"]
+__all__ = ["holding", "reporting", "tell"]
 
+Value = TypeVar("Value")
 Listener = Callable[[str, int, int], None]
 
 _listener: ContextVar[Listener | None] = ContextVar("prefkin_listener", default=None)
 
 
 @contextmanager
-def reporting(listener: Listener) -> Iterator[None]:
+def holding(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Let a variable of the context have this value inside the block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def reporting(listener: Listener) -> AbstractContextManager[None]:
     """Call `listener(label, done, total)` as work inside the block goes on.
 
     >>> seen = []
@@ -23,11 +34,7 @@ def reporting(listener: Listener) -> Iterator[None]:
     >>> seen
     [('squares', 1, 2)]
     """
-    token = _listener.set(listener)
-    try:
-        yield
-    finally:
-        _listener.reset(token)
+    return holding(_listener, listener)
 
 
 def tell(label: str | None, done: int, total: int) -> None:

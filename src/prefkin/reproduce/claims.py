@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from prefkin.reproduce.summary import Mean, average, curve, described, improvement, per_run
+from prefkin.reproduce.summary import Mean, average, curve, described, improvement, methods_in, overall, per_run
 
 __all__ = ["CLAIMS", "Verdict", "judged"]
 
@@ -106,12 +106,12 @@ def _literal_constants(rows: pl.DataFrame, data: str) -> list[Verdict]:  # noqa:
     """What the constants do as printed."""
     lines = []
     if _present(rows, "off_c2pl_literal") and rows["recall"].is_not_null().any():
-        recall = average(per_run(rows, "off_c2pl_literal", "recall")["value"].to_numpy())
+        recall = overall(rows, "off_c2pl_literal", "recall")
         said = "with γ̂ = γ Off-C²PL connects users of a cluster (share of such pairs connected, literal radii)"
         lines.append(Verdict(said, str(recall), "not reproduced" if recall.value == 0 else "reproduced"))
     if rows["gap_pessimistic"].is_not_null().any():
-        found = average(per_run(rows, "per_user", "gap_pessimistic")["value"].to_numpy())
-        greedy = average(per_run(rows, "per_user", "gap")["value"].to_numpy())
+        found = overall(rows, "per_user", "gap_pessimistic")
+        greedy = overall(rows, "per_user", "gap")
         said = "the pessimistic policy is a good one (per-user MLE, literal width, one test user per run)"
         verdict = "not reproduced" if found.value - found.half > greedy.value else "no difference"
         lines.append(Verdict(said, f"gap {found}; of the greedy policy, all users: {greedy}", verdict))
@@ -141,8 +141,7 @@ def _active_improvements(rows: pl.DataFrame, data: str) -> list[Verdict]:
             said = f"A²-Off-C²PL improves on {_talker(other)} by {100 * number:.1f} %"
             said += "" if data in ACTIVE else " (on TL;DR)"
             lines.append(Verdict(f"{said} [{reading}]", found.percent(), judged(found, number)))
-    random = rows.filter(pl.col("method") == "off_c2pl_random")
-    start, end = (per_run(random, "off_c2pl_random", "gap", pl.col("asked") == n) for n in (0, rows["asked"].max()))
+    start, end = (per_run(rows, "off_c2pl_random", "gap", pl.col("asked") == n) for n in (0, rows["asked"].max()))
     fell = average(1.0 - end["value"].to_numpy() / start["value"].to_numpy())
     verdict = "reproduced" if fell.value < 0.1 else "not reproduced"
     lines.append(Verdict("random pairs make little progress (gap falls by under 10 %)", fell.percent(), verdict))
@@ -167,7 +166,7 @@ def _against(found: Mean) -> str:
 def _dimension(rows: pl.DataFrame, data: str) -> list[Verdict]:
     lines = []
     slopes = {}
-    for key in rows["method"].unique(maintain_order=True).to_list():
+    for key in methods_in(rows):
         places, means = curve(rows, key, "dim", "gap")
         slopes[key] = means[-1].value - means[0].value
     ends = f"from d = {places[0]:g} to d = {places[-1]:g}"
@@ -194,8 +193,8 @@ def _dimension(rows: pl.DataFrame, data: str) -> list[Verdict]:
 
 
 def _threshold(rows: pl.DataFrame, data: str) -> list[Verdict]:  # noqa: ARG001
-    swept = [k for k in rows["method"].unique(maintain_order=True).to_list() if k.startswith("sweep_")]
-    means = {float(k.removeprefix("sweep_")): average(per_run(rows, k, "gap")["value"].to_numpy()) for k in swept}
+    swept = [k for k in methods_in(rows) if k.startswith("sweep_")]
+    means = {float(k.removeprefix("sweep_")): overall(rows, k, "gap") for k in swept}
     best = min(means, key=lambda fraction: round(means[fraction].value, 12))
     ends = (min(means), max(means))
     inner = best not in ends
@@ -213,8 +212,7 @@ def _threshold(rows: pl.DataFrame, data: str) -> list[Verdict]:  # noqa: ARG001
 
 
 def _present(rows: pl.DataFrame, *keys: str) -> bool:
-    known = set(rows["method"].unique().to_list())
-    return all(key in known for key in keys)
+    return set(keys) <= set(methods_in(rows))
 
 
 CLAIMS: dict[str, tuple[Callable[[pl.DataFrame, str], list[Verdict]], ...]] = {  # what section 6 says, by experiment

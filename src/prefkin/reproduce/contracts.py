@@ -163,23 +163,21 @@ def read_methods(path: Path) -> list[Method]:
     """The methods that a Python file of the user's registers; it is run, as every process of an experiment does."""
     import prefkin.reproduce.methods  # noqa: F401 - so that keys which are taken are known
 
-    before = dict(METHODS)
+    before, problem = dict(METHODS), ""
     try:
         runpy.run_path(str(path))
     except Exception as error:
-        METHODS.clear()
-        METHODS.update(before)
         reason = next(iter(str(error).splitlines()), "")
-        raise InvalidParameter(f"{path}: cannot be run ({type(error).__name__}: {reason:.120}); mend it") from None
-    taken = sorted(key for key, known in before.items() if METHODS[key] is not known)
+        problem = f"cannot be run ({type(error).__name__}: {reason:.120}); mend it"
     new = [found for key, found in METHODS.items() if key not in before]
-    if taken or not new:
+    if taken := sorted(key for key, known in before.items() if METHODS[key] is not known):
+        problem = problem or f"there is a method {taken[0]!r} already; give another key"
+    if not new:
+        problem = problem or "no method in it; decorate a function with @grouping or @estimator"
+    if problem:
         METHODS.clear()
         METHODS.update(before)
-    if taken:
-        raise InvalidParameter(f"{path}: there is a method {taken[0]!r} already; give another key")
-    if not new:
-        raise InvalidParameter(f"{path}: no method in it; decorate a function with @grouping or @estimator")
+        raise InvalidParameter(f"{path}: {problem}")
     return new
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from prefkin.errors import InvalidParameter
 from prefkin.reproduce.plan import Plan
-from prefkin.reproduce.summary import average, curve, described, measured, per_run
+from prefkin.reproduce.summary import average, curve, described, measured, methods_in, overall
 
 __all__ = ["panels"]
 
@@ -42,7 +42,7 @@ def _panel(plan: Plan, rows: pl.DataFrame, metric: str) -> bytes:
     if plan.experiment == "exp4":
         _sweep(ax, rows, metric)
     else:
-        for i, key in enumerate(rows["method"].unique(maintain_order=True).to_list()):
+        for i, key in enumerate(methods_in(rows)):
             places, means = curve(rows, key, plan.x, metric)
             about = described(key, plan.kind)
             width = 2.8 if about.origin == "ours" else 1.6
@@ -64,17 +64,17 @@ def _line(ax: Any, x: Any, means: list[Any], style: str, colour: Any, name: str,
 
 def _sweep(ax: Any, rows: pl.DataFrame, metric: str) -> None:
     """Thresholds side by side: with the literal radii all that matters happens in a narrow range far from 0."""
-    every = rows["method"].unique(maintain_order=True).to_list()
+    every = methods_in(rows)
     swept = [key for key in every if key.startswith("sweep_")]
     gammas = [average(rows.filter(pl.col("method") == k)["note"].cast(pl.Float64).to_numpy()).value for k in swept]
-    means = [average(per_run(rows, key, metric)["value"].to_numpy()) for key in swept]
+    means = [overall(rows, key, metric) for key in swept]
     _line(ax, np.arange(len(swept)), means, "-", "tab:blue", "Off-C²PL at γ̂", 2.0)
     joined = [f"{gamma:.4g}\n{float(key.removeprefix('sweep_')):.0%}" for key, gamma in zip(swept, gammas, strict=True)]
     ax.set_xticks(np.arange(len(swept)), joined, fontsize=8)
     colours = {"prefkin": "black", "true_groups": "tab:green"}
     for key in every:
         if key not in swept:
-            mean, colour = average(per_run(rows, key, metric)["value"].to_numpy()), colours.get(key, "tab:orange")
+            mean, colour = overall(rows, key, metric), colours.get(key, "tab:orange")
             about = described(key)
             ax.axhline(mean.value, linestyle=STYLE[about.origin], label=about.label, color=colour)
             half = float(np.nan_to_num(mean.half))

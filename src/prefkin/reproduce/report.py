@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from prefkin.errors import InvalidTable
 from prefkin.reproduce.claims import CLAIMS
 from prefkin.reproduce.figures import METRICS
 from prefkin.reproduce.plan import DATA, EXPERIMENTS, Plan, read_plan
-from prefkin.reproduce.summary import average, common_runs, curve, described, measured, per_run, winners
+from prefkin.reproduce.summary import common_runs, curve, described, measured, methods_in, overall, winners
 from prefkin.reproduce.trial import NOT_COMPARED
 
 __all__ = [
@@ -119,10 +118,6 @@ def _name(plan: Plan, key: str) -> str:
     return label if runs == plan.runs else f"{label}, {runs} of {plan.runs} runs"
 
 
-def _keys(rows: pl.DataFrame) -> list[str]:
-    return rows["method"].unique(maintain_order=True).to_list()
-
-
 def pages_of(plan: Plan, rows: pl.DataFrame, images: Sequence[str] = ()) -> list[Block]:
     """All tables of one experiment."""
     size = "quick run, fewer and smaller" if plan.quick else "full run"
@@ -172,11 +167,11 @@ def claims_table(plan: Plan, rows: pl.DataFrame) -> Table:
 def means_table(plan: Plan, rows: pl.DataFrame, metric: str) -> Table:
     """A line per method, a column per place along x."""
     if plan.experiment == "exp4":
-        body = [[_name(plan, key), str(average(per_run(rows, key, metric)["value"].to_numpy()))] for key in _keys(rows)]
+        body = [[_name(plan, key), str(overall(rows, key, metric))] for key in methods_in(rows)]
         return Table(["method", METRICS[metric]], body)
     places = sorted(rows[plan.x].unique().to_list())
     body = []
-    for key in _keys(rows):
+    for key in methods_in(rows):
         found = dict(zip(*curve(rows, key, plan.x, metric), strict=True))
         cells = [str(found[place]) if place in found else "" for place in places]
         body.append([f"{_name(plan, key)} ({described(key, plan.kind).origin})", *cells])
@@ -185,7 +180,7 @@ def means_table(plan: Plan, rows: pl.DataFrame, metric: str) -> Table:
 
 def _along(plan: Plan, rows: pl.DataFrame) -> tuple[pl.DataFrame, str, list[str]]:
     """The rows, the column along which methods are compared, and the methods that are told nothing of the truth."""
-    fair = [key for key in _keys(rows) if described(key, plan.kind).origin != "oracle"]
+    fair = [key for key in methods_in(rows) if described(key, plan.kind).origin != "oracle"]
     if plan.experiment == "exp4":  # the sweep is the method's own
         return rows.with_columns(pl.lit(0).alias("all")), "all", fair
     return rows, plan.x, fair
@@ -215,16 +210,10 @@ def others_table(plan: Plan, rows: pl.DataFrame) -> Table:
     wanted = ("gap_pessimistic", "log_loss", "accuracy", "precision", "recall", "rand", "seconds", "memory_gb")
     names = measured(rows, wanted)
     body = []
-    for key in _keys(rows):
-        means = [
-            average(per_run(rows, key, name)["value"].cast(pl.Float64).fill_null(np.nan).to_numpy()) for name in names
-        ]
-        body.append(
-            [
-                _name(plan, key),
-                *(f"{m.value:.2f}" if n in NOT_COMPARED else str(m) for n, m in zip(names, means, strict=True)),
-            ]
-        )
+    for key in methods_in(rows):
+        means = {name: overall(rows, key, name) for name in names}
+        cells = (f"{mean.value:.2f}" if name in NOT_COMPARED else str(mean) for name, mean in means.items())
+        body.append([_name(plan, key), *cells])
     return Table(["method", *names], body)
 
 

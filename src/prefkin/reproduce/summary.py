@@ -13,7 +13,10 @@ from scipy.stats import t as student
 from prefkin.reproduce.contracts import Method, method
 from prefkin.reproduce.talk import TALKERS, Talker
 
-__all__ = ["Mean", "average", "common_runs", "curve", "described", "improvement", "measured", "per_run", "winners"]
+__all__ = [
+    *("Mean", "average", "common_runs", "curve", "described", "improvement", "measured", "methods_in", "overall"),
+    *("per_run", "winners"),
+]
 
 
 class Mean(NamedTuple):
@@ -55,6 +58,11 @@ def described(key: str, kind: str = "offline") -> Method | Talker:
     return TALKERS[key] if kind == "active" else method(key)
 
 
+def methods_in(rows: pl.DataFrame) -> list[str]:
+    """Their keys, in the order of the rows."""
+    return rows["method"].unique(maintain_order=True).to_list()
+
+
 def measured(rows: pl.DataFrame, metrics: Iterable[str]) -> list[str]:
     """Those of the metrics that there are."""
     return [name for name in metrics if name in rows.columns and rows[name].is_not_null().any()]
@@ -66,6 +74,11 @@ def per_run(rows: pl.DataFrame, key: str, metric: str, where: pl.Expr | None = N
     if where is not None:
         chosen = chosen.filter(where)
     return chosen.group_by("run").agg(pl.col(metric).mean().alias("value")).sort("run")
+
+
+def overall(rows: pl.DataFrame, key: str, metric: str) -> Mean:
+    """The metric of one method over runs, in each averaged over cells."""
+    return average(per_run(rows, key, metric)["value"].cast(pl.Float64).fill_null(np.nan).to_numpy())
 
 
 def improvement(rows: pl.DataFrame, ours: str, other: str, metric: str = "gap", where: pl.Expr | None = None) -> Mean:

@@ -122,19 +122,22 @@ def _offline(trial: Trial, world: World, settings: Mapping[str, Any]) -> list[di
     study = _study(trial, data, settings)
     truth = Truth(world, lambda theta: world.logged_gap(theta, study.rows, advantage))
     chosen = [method(key) for key in trial.methods]
-    own_seconds = _seconds(lambda: study.own)[1]
+    _, own_seconds = _seconds(lambda: study.own)
     estimates: dict[str, tuple[Estimate, float]] = {}
     _pool_groupings(study, truth, [m for m in chosen if m.kind == "grouping"], estimates)
     for one in chosen:
         if one.kind == "estimator":
-            estimates[one.key] = _seconds(lambda run=one: _call(run, study, truth))  # type: ignore[misc]
+            estimates[one.key] = _seconds(_call, one, study, truth)
     test_user = trial.run % world.n_users
-    shown = _first_contexts(world.contexts, int(settings["policy_contexts"]))
+    n_shown = int(settings["policy_contexts"])
+    shown = Candidates(list(world.contexts)[:n_shown]) if n_shown else None
     rows = []
     for one in chosen:
         estimate, seconds = estimates[one.key]
         judged = _judge(world, truth, estimate)
-        judged["gap_pessimistic"] = _pessimistic_gap(study, world, estimate, test_user, shown)
+        judged["gap_pessimistic"] = (
+            None if shown is None else _pessimistic_gap(study, world, estimate, test_user, shown)
+        )
         rows.append(
             {
                 "method": one.key,
@@ -151,9 +154,9 @@ def _study(trial: Trial, data: Comparisons, settings: Mapping[str, Any]) -> Stud
     return Study(data.by_user(), settings, (trial.experiment, trial.data, str(trial.cell), trial.run))
 
 
-def _seconds(work: Callable[[], Any]) -> tuple[Any, float]:
+def _seconds(work: Callable[..., Any], *given: Any) -> tuple[Any, float]:
     start = time.perf_counter()
-    result = work()
+    result = work(*given)
     return result, time.perf_counter() - start
 
 
@@ -167,9 +170,9 @@ def _pool_groupings(
     """All groupings are pooled in one go; the time of that is shared out by the rows each of them uses."""
     members, seconds = {}, {}
     for one in groupings:
-        members[one.key], seconds[one.key] = _seconds(lambda run=one: _call(run, study, truth))  # type: ignore[misc]
+        members[one.key], seconds[one.key] = _seconds(_call, one, study, truth)
     every = [some for parts in members.values() for some in parts]
-    pooled, spent = _seconds(lambda: study.pool(every)) if every else (np.zeros((0, 0)), 0.0)
+    pooled, spent = _seconds(study.pool, every)
     used = {key: sum(len(s) for s in {p.tobytes(): p for p in parts}.values()) for key, parts in members.items()}
     total, at = max(sum(used.values()), 1), 0
     for key, parts in members.items():
@@ -216,16 +219,8 @@ def _rand(members: list[IntArray], group: IntArray) -> float:
     return float(adjusted_rand_score(group, connected_components(graph, directed=False)[1]))
 
 
-def _first_contexts(contexts: Candidates, n: int) -> Candidates | None:
-    return Candidates([contexts.of(x) for x in range(min(n, len(contexts)))]) if n else None
-
-
-def _pessimistic_gap(
-    study: Study, world: World, estimate: Estimate, user: int, shown: Candidates | None
-) -> float | None:
+def _pessimistic_gap(study: Study, world: World, estimate: Estimate, user: int, shown: Candidates) -> float:
     """The paper's policy with its literal width, for the test user of the run, on the first contexts."""
-    if shown is None:
-        return None
     members, theta = estimate.members[user], estimate.theta[user]
 
     def actions() -> IntArray:

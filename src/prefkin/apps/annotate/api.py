@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from prefkin.apps.annotate.engine import State
 from prefkin.apps.annotate.export import json_lines, records
-from prefkin.apps.annotate.project import Project, the_joiner, the_organiser, the_person, the_project
+from prefkin.apps.annotate.project import Project, the_joiner, the_organiser, the_person
 
 __all__ = ["router"]
 
@@ -101,63 +101,55 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 router = APIRouter(prefix="/api", responses=REFUSALS)
 
 
-def shown(project: Project, state: State) -> dict[str, Any]:
-    """A state as JSON: a `Question`, or `Done`."""
+def shown(project: Project, state: State) -> Question | Done:
+    """A state as programs read it."""
     asked = state.question
     if asked is None:
-        return {"done": True, "answered": state.answered, "reason": state.reason}
+        return Done(answered=state.answered, reason=state.reason)
     items, x = project.items, asked.context
 
-    def side(action: int) -> dict[str, Any]:
-        return {
-            "action": items.label(x, action),
-            "text": items.text(x, action),
-            "image": items.image(x, action) or None,
-        }
+    def side(action: int) -> Side:
+        return Side(action=items.label(x, action), text=items.text(x, action), image=items.image(x, action) or None)
 
-    return {
-        "id": asked.id,
-        "context": items.context(x),
-        "prompt": items.prompts[x],
-        "left": side(asked.left),
-        "right": side(asked.right),
-        "answered": state.answered,
-        "about": state.about,
-        "enough": state.enough,
-    }
+    return Question(
+        id=asked.id,
+        context=items.context(x),
+        prompt=items.prompts[x],
+        left=side(asked.left),
+        right=side(asked.right),
+        answered=state.answered,
+        about=state.about,
+        enough=state.enough,
+    )
 
 
-@router.post("/join", response_model=Joined, responses={409: {"model": Refused, "description": "The name is taken."}})
-def join(request: Request, body: Joining) -> Response:
+@router.post("/join", responses={409: {"model": Refused, "description": "The name is taken."}})
+def join(request: Request, body: Joining) -> Joined:
     """Join under a name, with the token of the open link."""
     caller = the_joiner(request)
-    return JSONResponse({"token": the_project(request).join(caller.token, body.name, body.key)})
+    return Joined(token=caller.project.join(caller.token, body.name, body.key))
 
 
-@router.get("/question", response_model=Question | Done)
-def question(request: Request) -> Response:
+@router.get("/question")
+def question(request: Request) -> Question | Done:
     """The question to answer now; the same one until it is answered or skipped."""
-    project, caller = the_project(request), the_person(request)
-    return JSONResponse(shown(project, project.engine.question(caller.who)))
+    caller = the_person(request)
+    return shown(caller.project, caller.project.engine.question(caller.who))
 
 
-@router.post(
-    "/answer",
-    response_model=Taken,
-    responses={404: {"model": Refused, "description": "This question was never asked."}},
-)
-def answer(request: Request, body: Answering) -> Response:
+@router.post("/answer", responses={404: {"model": Refused, "description": "This question was never asked."}})
+def answer(request: Request, body: Answering) -> Taken:
     """Take an answer. It is kept when this returns; the same id again changes nothing."""
-    project, caller = the_project(request), the_person(request)
-    state = project.engine.answer(caller.who, body.id, body.choice)
-    return JSONResponse({"answered": state.answered, "next": shown(project, state)})
+    caller = the_person(request)
+    state = caller.project.engine.answer(caller.who, body.id, body.choice)
+    return Taken(answered=state.answered, next=shown(caller.project, state))
 
 
-@router.post("/undo", response_model=Question | Done)
-def undo(request: Request, body: Undoing | None = None) -> Response:
+@router.post("/undo")
+def undo(request: Request, body: Undoing | None = None) -> Question | Done:
     """Take back the last answer or skip, and ask about it again."""
-    project, caller = the_project(request), the_person(request)
-    return JSONResponse(shown(project, project.engine.undo(caller.who, body.id if body else None)))
+    caller = the_person(request)
+    return shown(caller.project, caller.project.engine.undo(caller.who, body.id if body else None))
 
 
 @router.get(
@@ -167,7 +159,6 @@ def undo(request: Request, body: Undoing | None = None) -> Response:
 )
 def answers(request: Request) -> Response:
     """Everybody's answers and skips, one JSON line each."""
-    the_organiser(request)
-    project = the_project(request)
+    project = the_organiser(request).project
     rows = records(project.items, project.store.histories())
     return StreamingResponse(json_lines(rows), media_type="application/jsonl")

@@ -58,7 +58,7 @@ class Live:
 
     person: Person
     lock: threading.Lock = field(default_factory=threading.Lock)  # one request at a time
-    at_work: threading.Lock = field(default_factory=threading.Lock)  # one computation at a time
+    at_work: threading.RLock = field(default_factory=threading.RLock)  # one computation at a time
     history: History | None = None
     conversation: Conversation | None = None
     prepared: dict[tuple[str, str], Conversation] = field(default_factory=dict)  # by question and answer
@@ -229,8 +229,7 @@ class Engine:
         while (history := self._history(live)).pending is None and not self._stopped():
             if (pair := self._pair(self._talk(live))) is None:
                 return
-            now = time.time()
-            event = self._asked(live.person, history.number + 1, self._sides(pair), now)
+            event = self._asked(live.person, history.number + 1, self._sides(pair), time.time())
             if self._append(live, [event]):
                 self._look_ahead(live)
 
@@ -241,7 +240,8 @@ class Engine:
         kind, side = ("skipped", None) if choice == "skip" else ("answered", choice)
         person, number = live.person.id, history.number + 1
         events = [Event(person, number, now, kind, *asked, side, seconds)]
-        later = self._later(live, asked, choice)
+        with live.at_work:  # prepared, or computed now
+            later = live.prepared.get((asked.id, choice)) or self._talk(live).after(asked, choice)
         if not self._stopped() and (pair := self._pair(later)) is not None:
             events.append(self._asked(live.person, number + 1, self._sides(pair), now))
         if not self._append(live, events):
@@ -250,21 +250,13 @@ class Engine:
         self._look_ahead(live)
         return True
 
-    def _later(self, live: Live, asked: Asked, choice: str) -> Conversation:
-        """The conversation after an answer: prepared, or computed now."""
-        with live.at_work:
-            ready = live.prepared.get((asked.id, choice))
-            if ready is None:
-                ready = self._talk(live, locked=True).after(asked, choice)
-        return ready
-
-    def _talk(self, live: Live, locked: bool = False) -> Conversation:
+    def _talk(self, live: Live) -> Conversation:
         """The conversation as it stands, rebuilt from the history where it was lost."""
         if live.conversation is None:
-            if not locked:
-                with live.at_work:
-                    return self._talk(live, locked=True)
-            live.conversation = Conversation.begin(self.knowledge, self.items, live.person, self._history(live).closed)
+            with live.at_work:
+                live.conversation = live.conversation or Conversation.begin(
+                    self.knowledge, self.items, live.person, self._history(live).closed
+                )
         return live.conversation
 
     def _pair(self, talk: Conversation) -> Pair | None:
@@ -325,7 +317,7 @@ class Engine:
                 history = live.history
                 if history is None or history.pending != asked or (asked.id, choice) in live.prepared:
                     return
-                live.prepared[asked.id, choice] = self._talk(live, locked=True).after(asked, choice)
+                live.prepared[asked.id, choice] = self._talk(live).after(asked, choice)
 
     def _look(self, live: Live) -> None:
         if (talk := live.conversation) is not None:

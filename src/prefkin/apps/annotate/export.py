@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from prefkin.apps.annotate.history import Answer, History
 from prefkin.apps.annotate.items import Items
 from prefkin.apps.annotate.store import Person
@@ -32,7 +34,7 @@ def records(items: Items, histories: Histories) -> Iterator[dict[str, Any]]:
                 "other": other,
                 "choice": answer.choice,
                 "seconds": answer.seconds,
-                "at": datetime.fromtimestamp(answer.at, UTC).isoformat(),
+                "at": _when(answer),
                 "left": left,
                 "right": right,
                 "question": asked.id,
@@ -41,21 +43,23 @@ def records(items: Items, histories: Histories) -> Iterator[dict[str, Any]]:
 
 def comparisons(items: Items, histories: Histories) -> dict[str, list[Any]]:
     """Columns that `prefkin fit` reads: first is what stood on the left."""
-    dim = items.candidates.dim
-    columns: dict[str, list[Any]] = {name: [] for name in ("user", "y", "context", "seconds", "at")}
-    features = {side: [f"{side}{i}" for i in range(dim)] for side in ("first", "second")}
-    columns |= {name: [] for names in features.values() for name in names}
-    for person, answer in _answered(histories):
-        asked, actions = answer.question, items.candidates.of(answer.question.context)
-        columns["user"].append(person.name)
-        columns["y"].append(int(answer.choice == "left"))
-        columns["context"].append(items.context(asked.context))
-        columns["seconds"].append(answer.seconds)
-        columns["at"].append(datetime.fromtimestamp(answer.at, UTC).isoformat())
-        for side, action in (("first", asked.left), ("second", asked.right)):
-            for name, value in zip(features[side], actions[action].tolist(), strict=True):
-                columns[name].append(value)
+    answered = list(_answered(histories))
+    columns: dict[str, list[Any]] = {
+        "user": [person.name for person, _ in answered],
+        "y": [int(answer.choice == "left") for _, answer in answered],
+        "context": [items.context(answer.question.context) for _, answer in answered],
+        "seconds": [answer.seconds for _, answer in answered],
+        "at": [_when(answer) for _, answer in answered],
+    }
+    for side, shown in (("first", "left"), ("second", "right")):
+        rows = [items.row(answer.question.context, getattr(answer.question, shown)) for _, answer in answered]
+        features = items.candidates.features[np.array(rows, dtype=np.intp)]
+        columns |= {f"{side}{i}": column for i, column in enumerate(features.T.tolist())}
     return columns
+
+
+def _when(answer: Answer) -> str:
+    return datetime.fromtimestamp(answer.at, UTC).isoformat()
 
 
 def json_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
@@ -83,14 +87,12 @@ def _pairs(items: Items, histories: Histories) -> Iterator[Shown]:
 def _trl(items: Items, histories: Histories) -> bytes:
     """JSON lines of prompt, chosen and rejected, as TRL's preference trainers read them."""
 
-    def rows() -> Iterator[dict[str, Any]]:
-        for person, answer in _answered(histories):
-            context = answer.question.context
-            chosen, rejected = (items.content(context, action) for action in answer.sides)
-            prompt = items.prompts[context]
-            yield {"prompt": prompt, "chosen": chosen, "rejected": rejected, "annotator": person.name}
+    def row(person: Person, answer: Answer) -> dict[str, str]:
+        context = answer.question.context
+        chosen, rejected = (items.content(context, action) for action in answer.sides)
+        return {"prompt": items.prompts[context], "chosen": chosen, "rejected": rejected, "annotator": person.name}
 
-    return "".join(json_lines(rows())).encode()
+    return "".join(json_lines(row(*each) for each in _answered(histories))).encode()
 
 
 FORMS = {**dict.fromkeys(TOOLS, ".json"), "trl": ".jsonl"}

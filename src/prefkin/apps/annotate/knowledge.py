@@ -37,7 +37,8 @@ class Knowledge:
     def __init__(self, model: PreferenceModel | None) -> None:
         self.model = model
         self._stranger: float | None = None
-        self.fitted = Fitted({}) if model is None else Fitted(_by_text(model.users_.tolist()), model.comparisons)
+        users = [] if model is None else model.users_.tolist()
+        self.fitted = Fitted({str(user): user for user in users}, None if model is None else model.comparisons)
 
     @property
     def labels(self) -> dict[str, Hashable]:
@@ -128,16 +129,9 @@ def answers_of(histories: dict[Person, History]) -> int:
     return sum(history.answered for history in histories.values())
 
 
-def _by_text(labels: list[Hashable]) -> dict[str, Hashable]:
-    return {str(label): label for label in labels}
-
-
 def _of_one(data: Comparisons, user: Hashable) -> Comparisons:
     """One user's rows, or with None all."""
-    if user is None:
-        return data
-    mine = data.users == user
-    return Comparisons.from_arrays(data.Z[mine], data.y[mine], data.users[mine], weights=data.weights[mine])
+    return data if user is None else data.take(data.users == user)
 
 
 def _in_shards(rows: Callable[[Hashable], Comparisons], user: Hashable) -> Comparisons:

@@ -154,8 +154,7 @@ def learn(folder: Path) -> None:
         warnings.simplefilter("ignore", PrefkinWarning)
         model = PrefKin(n_jobs=1).fit(data)
         users = data.by_user()
-        p_values = chance_p_values(users)
-        careless = [str(label) for label in users.labels[np.flatnonzero(p_values < SUSPICIOUS)]]
+        careless = [str(label) for label in users.labels[chance_p_values(users) < SUSPICIOUS]]
         if can_draw():
             (folder / "map.png").write_bytes(as_png(plot_users(model)))
     (folder / "about.json").write_text(json.dumps({"careless": careless}))

@@ -24,6 +24,15 @@ __all__ = ["RESULT_AFTER", "error_page", "router"]
 
 RESULT_AFTER = 10  # answers, or when it is enough
 YEAR = 31_536_000
+DECISIONS = {
+    "pause": {"paused": True},
+    "go on": {"paused": False},
+    "close": {"closed": True},
+    "open": {"closed": False},
+    "show results": {"results": True},
+    "hide results": {"results": False},
+}
+"""What the organiser's buttons decide."""
 router = APIRouter(include_in_schema=False)
 
 _environment = Environment(
@@ -96,12 +105,11 @@ def join_page(request: Request) -> Response:
 @router.post("/join")
 def join(request: Request, name: Annotated[str, Form()], key: Annotated[str, Form()]) -> Response:
     """Join; a form sent twice joins once."""
-    project = the_project(request)
     caller = the_joiner(request)
     try:
         if not 22 <= len(key) <= 200 or len(name) > 80:
             raise HTTPException(422, "a name has at most 80 letters")
-        token = project.join(caller.token, name, key)
+        token = caller.project.join(caller.token, name, key)
     except HTTPException as problem:
         return _page(request, "join.html", problem.status_code, key=new_token(), problem=problem.detail, name=name[:80])
     return _enter(request, token, "person", "/")
@@ -136,18 +144,16 @@ def answer(
     choice: Annotated[str, Form(pattern="^(left|right|skip)$")],
 ) -> Response:
     """Take an answer; the next question at once for the script, by a redirect for a form."""
-    project = the_project(request)
     caller = the_person(request)
-    state = project.engine.answer(caller.who, id, choice)
+    state = caller.project.engine.answer(caller.who, id, choice)
     return _question(request, state) if "x-part" in request.headers else RedirectResponse("/", 303)
 
 
 @router.post("/undo")
 def undo(request: Request, id: Annotated[str, Form(max_length=64)] = "") -> Response:
     """Take back the last answer."""
-    project = the_project(request)
     caller = the_person(request)
-    state = project.engine.undo(caller.who, id)
+    state = caller.project.engine.undo(caller.who, id)
     return _question(request, state) if "x-part" in request.headers else RedirectResponse("/", 303)
 
 
@@ -160,12 +166,11 @@ def own_link(request: Request) -> Response:
 @router.get("/result")
 def result(request: Request) -> Response:
     """What it was for."""
-    project = the_project(request)
     caller = the_person(request)
-    if not project.engine.settings().get("results", False):
+    engine = caller.project.engine
+    if not engine.settings().get("results", False):
         raise HTTPException(403, "the organiser has not opened the results")
-    talk = project.engine.conversation(caller.who)
-    return _page(request, "result.html", result=result_of(talk, project.items))
+    return _page(request, "result.html", result=result_of(engine.conversation(caller.who), engine.items))
 
 
 @router.get("/images/{name:path}")
@@ -187,9 +192,7 @@ def image(request: Request, name: str) -> Response:
 @router.get("/organiser")
 def organiser(request: Request) -> Response:
     """Everybody, and what to do."""
-    project = the_project(request)
-    the_organiser(request)
-    return _organising(request, project, {})
+    return _organising(request, the_organiser(request).project, {})
 
 
 def _organising(request: Request, project: Project, links: dict[str, str], problem: str = "") -> Response:
@@ -214,26 +217,17 @@ def _organising(request: Request, project: Project, links: dict[str, str], probl
 @router.post("/organiser")
 def organise(
     request: Request,
-    do: Annotated[str, Form(pattern="^(pause|go on|close|open|show results|hide results|learn|add)$")],
+    do: Annotated[str, Form(pattern=f"^({'|'.join([*DECISIONS, 'learn', 'add'])})$")],
     names: Annotated[str, Form()] = "",
 ) -> Response:
     """Do what a button says."""
-    project = the_project(request)
-    the_organiser(request)
+    project = the_organiser(request).project
     if do == "add":
         return _add(request, project, names)
     if do == "learn":
         project.learner.now()
     else:
-        settings = {
-            "pause": {"paused": True},
-            "go on": {"paused": False},
-            "close": {"closed": True},
-            "open": {"closed": False},
-            "show results": {"results": True},
-            "hide results": {"results": False},
-        }
-        project.engine.set(**settings[do])
+        project.engine.set(**DECISIONS[do])
     return RedirectResponse("/organiser", 303)
 
 
@@ -252,9 +246,7 @@ def _add(request: Request, project: Project, names: str) -> Response:
 @router.get("/organiser/map.png")
 def user_map(request: Request) -> Response:
     """The map of users as it forms."""
-    project = the_project(request)
-    the_organiser(request)
-    lesson = project.learner.lesson
+    lesson = the_organiser(request).project.learner.lesson
     if lesson is None or not lesson.picture:
         raise HTTPException(404, "there is no map yet")
     return Response(lesson.picture, media_type="image/png")
@@ -263,8 +255,7 @@ def user_map(request: Request) -> Response:
 @router.get("/organiser/answers/{form}")
 def download(request: Request, form: str) -> Response:
     """Everybody's answers as a file."""
-    project = the_project(request)
-    the_organiser(request)
+    project = the_organiser(request).project
     histories = project.store.histories()
     if form == "csv":
         content, name = as_csv(comparisons(project.items, histories)), "answers.csv"

@@ -24,6 +24,7 @@ __all__ = ["Caller", "Project", "the_joiner", "the_organiser", "the_person", "th
 class Caller:
     """Whoever sent a request, by their token."""
 
+    project: Project
     token: str
     role: Role
     person: Person | None
@@ -124,7 +125,7 @@ def _caller(request: Request, role: Role) -> Caller:
     if not project.rates.allow(hashed(token)):
         raise HTTPException(429, "that was fast; wait a moment")
     number = found[1]
-    return Caller(token, role, None if number is None else project.person(number))
+    return Caller(project, token, role, None if number is None else project.person(number))
 
 
 def the_person(request: Request) -> Caller:

@@ -35,8 +35,7 @@ class Links:
 
     def save(self, path: Path) -> None:
         """Write them to a file that only its owner can read."""
-        content = {"organiser": self.organiser, "open": self.open, "people": self.people}
-        write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        write_atomically(path, (json.dumps(vars(self), indent=1, ensure_ascii=False) + "\n").encode())
         path.chmod(0o600)
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,7 +31,8 @@ from prefkin.errors import StoreError
 
 __all__ = ["SCHEMA", "NameTaken", "Person", "Store", "store_url"]
 
-Result = TypeVar("Result")
+Row = TypeVar("Row")
+Work = Callable[[sa.Connection], Any]
 
 SCHEMA = 1
 MIGRATIONS: dict[int, tuple[str, ...]] = {}  # statements that lead from a version to the next
@@ -172,27 +173,23 @@ class Store:
                 if there & {"items", "people", "tokens", "events"}:
                     raise StoreError(f"{_shown(url)}: tables of another program are in this database; give another")
                 tables.create_all(connection)
-                connection.execute(about.insert(), [{"key": "schema", "value": str(SCHEMA)}])
-                connection.execute(about.insert(), [{"key": "items", "value": mark}])
+                noted = {"schema": str(SCHEMA), "items": mark}
+                connection.execute(about.insert(), [{"key": key, "value": value} for key, value in noted.items()])
                 for some in _batched(_rows(items), AT_ONCE):
                     connection.execute(items_table.insert(), some)
             else:
                 _migrate(connection, _shown(url))
-                found = connection.scalar(sa.select(about.c.value).where(about.c.key == "items"))
-                if found != mark:
+                if _noted(connection, "items") != mark:
                     raise StoreError(
                         f"{_shown(url)}: this store is about other items; give the items it was begun with, or another "
                         "--store"
                     )
         if store.engine.dialect.name == "sqlite":
-            with store._reported():
-                store._let_readers_read()
+            with store._reported(), closing(store.engine.raw_connection()) as raw:
+                raw.cursor().execute(
+                    "PRAGMA journal_mode=WAL"
+                )  # readers do not wait for writers; the file remembers it
         return store
-
-    def _let_readers_read(self) -> None:
-        """Readers of a SQLite file do not wait for writers; the file remembers it."""
-        with closing(self.engine.raw_connection()) as connection:
-            connection.cursor().execute("PRAGMA journal_mode=WAL")
 
     @contextmanager
     def or_nothing(self) -> Iterator[None]:
@@ -201,12 +198,9 @@ class Store:
             yield
         except BaseException:
             self.close()
-            self._withdraw()
+            for end in ("", "-wal", "-shm", "-journal") if self.fresh is not None else ():
+                Path(f"{self.fresh}{end}").unlink(missing_ok=True)
             raise
-
-    def _withdraw(self) -> None:
-        for end in ("", "-wal", "-shm", "-journal") if self.fresh is not None else ():
-            Path(f"{self.fresh}{end}").unlink(missing_ok=True)
 
     def close(self) -> None:
         """Write what is waiting, and let go of the database."""
@@ -217,34 +211,26 @@ class Store:
     @contextmanager
     def _reported(self) -> Iterator[None]:
         """What a database says, in one line; a store that cannot be used is closed again."""
-        try:
-            yield
-        except SQLAlchemyError as error:
-            self.close()
-            self._withdraw()
-            raise StoreError(f"{_shown(self.url)}: the database says: {_reason(error)}") from None
-        except StoreError:
-            self.close()
-            raise
+        with self.or_nothing():
+            try:
+                yield
+            except SQLAlchemyError as error:
+                raise StoreError(f"{_shown(self.url)}: the database says: {_reason(error)}") from None
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, Any]:
         """What the organiser decided: paused, closed, results."""
         with self._read() as connection:
-            found = connection.scalar(sa.select(about.c.value).where(about.c.key == "settings"))
-        return dict(json.loads(found)) if found else {}
+            return dict(json.loads(_noted(connection, "settings") or "{}"))
 
     def set(self, **settings: Any) -> None:
         """Decide anew; other settings stay."""
 
         def decide(connection: sa.Connection) -> None:
-            found = connection.scalar(sa.select(about.c.value).where(about.c.key == "settings"))
-            value = json.dumps((json.loads(found) if found else {}) | settings)
-            if found is None:
-                connection.execute(about.insert().values(key="settings", value=value))
-            else:
-                connection.execute(about.update().where(about.c.key == "settings").values(value=value))
+            decided = json.loads(_noted(connection, "settings") or "{}") | settings
+            connection.execute(about.delete().where(about.c.key == "settings"))
+            connection.execute(about.insert().values(key="settings", value=json.dumps(decided)))
 
         self._written(decide)
 
@@ -301,9 +287,7 @@ class Store:
 
     def append(self, events: Sequence[Event]) -> bool:
         """Add one person's next events, all or none; False when others were added meanwhile. Returns after commit."""
-        job = _Job(events, None, Future())
-        self._waiting.put(job)
-        return bool(job.done.result())
+        return bool(self._written(events))
 
     def history(self, person: int) -> History:
         """Everything that happened to one person."""
@@ -334,20 +318,17 @@ class Store:
         with self._read() as connection:
             query = sa.select(items_table).order_by(items_table.c.context, items_table.c.action)
             rows = list(connection.execute(query))
-        parts: dict[int, list[Any]] = {}
-        for row in rows:
-            parts.setdefault(row.context, []).append(np.frombuffer(row.features))
-        heads = {row.context: row for row in rows}
+        contexts = [list(some) for _, some in groupby(rows, key=lambda row: row.context)]
         candidates = Candidates(
-            [np.array(part) for part in parts.values()],
-            contexts=[heads[x].context_label for x in parts],
+            [[np.frombuffer(row.features) for row in some] for some in contexts],
+            contexts=[some[0].context_label for some in contexts],
             actions=[row.action_label for row in rows],
         )
         return Items(
             candidates,
             tuple(row.text for row in rows),
             tuple(row.image for row in rows),
-            tuple(heads[x].prompt for x in parts),
+            tuple(some[0].prompt for some in contexts),
         )
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -368,12 +349,11 @@ class Store:
         with self._reach(), self.reader.connect() as connection:
             yield connection
 
-    def _written(self, work: Callable[[sa.Connection], Result]) -> Result:
-        """What `work` returns, after it was committed."""
-        job = _Job((), work, Future())
+    def _written(self, what: Sequence[Event] | Work) -> Any:
+        """What work returns, or whether events were accepted, after the commit."""
+        job = _Job(what, Future())
         self._waiting.put(job)
-        found: Result = job.done.result()
-        return found
+        return job.done.result()
 
     def _write(self) -> None:
         """The thread that writes: whatever is waiting, in one transaction."""
@@ -393,11 +373,11 @@ class Store:
         for attempt in range(TRIES):
             try:
                 with self._reach(), self.engine.begin() as connection:
-                    accepted = iter(_in_turn(connection, [job.events for job in batch if job.events]))
-                    results = [next(accepted) if job.events else _alone(connection, job.work) for job in batch]
+                    accepted = iter(_in_turn(connection, [job.what for job in batch if not callable(job.what)]))
+                    results = [_alone(connection, job.what) if callable(job.what) else next(accepted) for job in batch]
                 break
             except IntegrityError:  # another worker added to the same history at the same moment
-                results = [False if job.events else StoreError("the store is busy; try again") for job in batch]
+                results = [StoreError("the store is busy; try again") if callable(job.what) else False for job in batch]
             except BaseException as error:
                 results = [error] * len(batch)
                 break
@@ -412,9 +392,12 @@ class Store:
 class _Job(NamedTuple):
     """Something to write: events, or some other work."""
 
-    events: Sequence[Event]
-    work: Callable[[sa.Connection], Any] | None
+    what: Sequence[Event] | Work
     done: Future[Any]
+
+
+def _noted(connection: sa.Connection, key: str) -> str | None:
+    return connection.scalar(sa.select(about.c.value).where(about.c.key == key))
 
 
 def _allow(connection: sa.Connection, tokens: Sequence[tuple[str, Role, int | None]]) -> None:
@@ -423,9 +406,8 @@ def _allow(connection: sa.Connection, tokens: Sequence[tuple[str, Role, int | No
         connection.execute(tokens_table.insert(), rows)
 
 
-def _alone(connection: sa.Connection, work: Callable[[sa.Connection], Any] | None) -> Any:
+def _alone(connection: sa.Connection, work: Work) -> Any:
     """What work returns, or how it fails: only what it wrote itself is undone then."""
-    assert work is not None
     try:
         with connection.begin_nested():
             return work(connection)
@@ -456,7 +438,7 @@ def _in_turn(connection: sa.Connection, appends: list[Sequence[Event]]) -> list[
     return accepted
 
 
-def _batched(rows: Iterator[Result], size: int) -> Iterator[list[Result]]:
+def _batched(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
     """So many at a time, so that they need not all be held at once."""
     while some := list(islice(rows, size)):
         yield some
@@ -481,7 +463,7 @@ def _rows(items: Items) -> Iterator[dict[str, Any]]:
 def _migrate(connection: sa.Connection, name: str) -> None:
     """Bring the schema to this version, inside the caller's transaction."""
     try:
-        found = int(connection.scalar(sa.select(about.c.value).where(about.c.key == "schema")) or 0)
+        found = int(_noted(connection, "schema") or 0)
     except ValueError:
         found = 0
     if found != SCHEMA and found < min(MIGRATIONS, default=SCHEMA):

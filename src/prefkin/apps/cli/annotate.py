@@ -86,7 +86,7 @@ def annotate(
         where = server.bound(host, port)
         until_the_end.callback(where.close)
         kept = Store.create(store, shown)
-        base = url.rstrip("/") if url else f"http://{_in_url(host)}:{where.getsockname()[1]}"
+        base = url.rstrip("/") if url else f"http://{f'[{host}]' if ':' in host else host}:{where.getsockname()[1]}"
         with kept.or_nothing():
             if results:
                 kept.set(results=True)
@@ -164,10 +164,6 @@ def _refuse_another_dimension(model: Any, items: Items, folder: Path | None, pat
             f"{path} has {items.candidates.dim} features, but {folder} was fitted with {model.n_features_in_}; "
             "describe both in the same way"
         )
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _say(links: Links, store: str, demo: bool) -> None:

@@ -90,21 +90,17 @@ def export(
     if to == "reward-head":
         encoded_by = _encoder(model, folder, encoder)
         with working():
-            preferences = _preferences(model, user, groups, group)
-        _reward_head(preferences, encoded_by, out_path)
+            found = _preferences(model, user, groups, group)
+        write_folder(out_path, reward_head(found, encoded_by), WRITTEN)
+        out.print(f"{counted(len(found.names), 'head')} of {found.theta.shape[1]} features written to {out_path}")
+        if encoded_by is None:
+            err.print("note: what made the features is not known, so there is only the head; --encoder FOLDER says it")
         return
     if votes is None:
         raise InvalidParameter(
             "--to trl needs the rows with their texts, which a model does not keep; give --votes FILE"
         )
     _trl(model, out_path, user, votes, column_map(mapping), least, surer_than)
-
-
-def _reward_head(preferences: Preferences, encoder: Encoder | None, path: Path) -> None:
-    write_folder(path, reward_head(preferences, encoder), WRITTEN)
-    out.print(f"{counted(len(preferences.names), 'head')} of {preferences.theta.shape[1]} features written to {path}")
-    if encoder is None:
-        err.print("note: what made the features is not known, so there is only the head; --encoder FOLDER says it")
 
 
 def _preferences(model: Any, user: str | None, groups: bool, group: int | None) -> Preferences:

@@ -54,12 +54,12 @@ def plan(
     cands = candidates_for(model, candidates, column_map(mapping), features).candidates
     with working():
         found = model.plan_questions(cands, budget, per_person=per_person, away=absent, costs=costs)
-        start, action = cands.starts, cands.actions
+        start, context, action = cands.starts, cands.contexts.tolist(), cands.actions.tolist()
         columns = {
             "user": [user for user, _ in found],
-            "context": [cands.contexts.tolist()[q.context] for _, q in found],
-            "first": [action.tolist()[start[q.context] + q.first] for _, q in found],
-            "second": [action.tolist()[start[q.context] + q.second] for _, q in found],
+            "context": [context[q.context] for _, q in found],
+            "first": [action[start[q.context] + q.first] for _, q in found],
+            "second": [action[start[q.context] + q.second] for _, q in found],
         }
         write_file(out_file, as_csv(columns))
     asked = Counter(str(user) for user, _ in found)

@@ -22,7 +22,7 @@ from prefkin.apps.cli.console import (
     write_file,
 )
 from prefkin.data.arrays import FloatArray
-from prefkin.data.checks import distinct_labels
+from prefkin.data.checks import distinct_labels, label_array
 from prefkin.data.formats import as_file, untouched
 from prefkin.data.tables import Unanswered, read_pairs
 from prefkin.errors import InvalidParameter, InvalidTable, UnknownUser
@@ -90,8 +90,7 @@ def _chance(model: Any, asked: Unanswered, file: Path, newcomers: bool) -> Float
         )
     first, chance = int(model.classes_[1] == model.positive_), np.empty(len(codes))
     if not unknown.all():
-        users = np.empty(len(found), dtype=object)
-        users[:] = found
+        users = label_array(found, "users")
         chance[~unknown] = model.predict_proba(asked.Z[~unknown], users=users[codes[~unknown]])[:, first]
     if unknown.any():
         if not isinstance(model, PrefKin):

@@ -15,7 +15,7 @@ from prefkin.apps.cli.console import (
     working,
     write_file,
 )
-from prefkin.apps.cli.fit import comparison, former_facts
+from prefkin.apps.cli.findings import comparison, former_facts
 from prefkin.apps.report.facts import report_of
 from prefkin.apps.report.page import as_page
 from prefkin.data.columns import CANDIDATE_FIELDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import typer
 
 from prefkin.apps.cli.console import (
     ITEMS_FILE,
-    SUMMARY_FILE,
     WRITTEN,
     about,
     column_map,
     comparisons_from,
+    known_as,
     listed,
     out,
     refuse_other_features,
@@ -24,9 +23,7 @@ from prefkin.apps.cli.console import (
     write_file,
     write_folder,
 )
-from prefkin.apps.cli.findings import tables
-from prefkin.apps.cli.fit import _model_bytes, _pictures, former_facts, print_summary, summary
-from prefkin.data.arrays import LabelArray
+from prefkin.apps.cli.findings import finite, former_facts, kept, model_bytes, print_summary, summary
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import digest
@@ -34,7 +31,7 @@ from prefkin.data.storage import label_from_json
 from prefkin.data.tables import read_candidates
 from prefkin.decide.states import answers_of, fingerprint, read_state
 from prefkin.errors import InvalidComparisons, InvalidParameter, SessionError
-from prefkin.models.files import ENCODER_FILE, MODEL_FILE, load
+from prefkin.models.files import ENCODER_FILE, load
 from prefkin.models.reports import counted
 
 SESSION = ".json"
@@ -112,27 +109,16 @@ def _write(folder: Path, model: Any, news: dict[str, Any]) -> dict[str, Any]:
         return {}
     found, name = model.summary(), type(model).__name__
     if not folder.is_dir():
-        write_file(folder, _model_bytes(model))
+        write_file(folder, model_bytes(model))
         return summary(model, name, found)
     earlier = former_facts(folder)
     facts = summary(model, earlier.get("method", name), found)
-    facts |= {"updated": news | {"log_evidence_of_refit": _finite(news["log_evidence_of_refit"])}}
+    facts |= {"updated": news | {"log_evidence_of_refit": finite(news["log_evidence_of_refit"])}}
     facts |= {name: earlier[name] for name in ("comparison", "verdict", "reliability") if name in earlier}
-    contents = {MODEL_FILE: _model_bytes(model), SUMMARY_FILE: json.dumps(facts, indent=2).encode()} | tables(model)
-    contents |= {name: text for name in (ENCODER_FILE, ITEMS_FILE) if (text := _former(folder, name)) is not None}
-    if (folder / "users.png").is_file():
-        contents |= _pictures(model, model.comparisons(), None)
+    contents = kept(model, facts, model.comparisons() if (folder / "users.png").is_file() else None)
+    contents |= {name: (folder / name).read_bytes() for name in (ENCODER_FILE, ITEMS_FILE) if (folder / name).is_file()}
     write_folder(folder, contents, WRITTEN)
     return facts
-
-
-def _former(folder: Path, name: str) -> bytes | None:
-    """What a fit wrote beside the model."""
-    return (folder / name).read_bytes() if (folder / name).is_file() else None
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and np.isfinite(value) else None
 
 
 def _refuse_twice(file: Path, data: Comparisons, past: dict[str, Any]) -> None:
@@ -188,31 +174,25 @@ def _session_answers(
     if who is None:
         raise SessionError(f"{file}: nobody's name is in this session; open it with a label")
     Z = np.array([cands.of(x)[i] - cands.of(x)[j] for x, i, j, _ in log])
-    owners = np.empty(len(log), dtype=object)
-    owners[:] = [who] * len(log)
-    return Comparisons.from_arrays(Z, [float(answer) for *_, answer in log], owners, weights=np.ones(len(log)))
+    return Comparisons.from_arrays(
+        Z, [float(answer) for *_, answer in log], [who] * len(log), weights=np.ones(len(log))
+    )
 
 
 def _with_known_labels(data: Comparisons, model: Any) -> Comparisons:
     """People whom the model knows under what their label reads as: 7 in one file may be "7" in another."""
-    if model._crowd is not None:
-        return _with_labels_of_shards(data, model._crowd.data.integers)
-    users: LabelArray = model.users_
-    known, exact = {str(label): label for label in users.tolist()}, set(users.tolist())
-    if all(label in exact or str(label) not in known for label in data.labels.tolist()):
+    given = data.users.tolist()
+    if model._crowd is None:
+        found = known_as(model.users_.tolist(), given)
+        same = [new if old is None else old for new, old in zip(given, found, strict=True)]
+    else:
+        kind, written = (int, "iu") if model._crowd.data.integers else (str, "UO")
+        try:
+            same = given if data.users.dtype.kind in written else [kind(label) for label in given]
+        except (TypeError, ValueError):
+            return data  # the model says what does not fit
+    if same == given:
         return data
-    same = [label if label in exact else known.get(str(label), label) for label in data.users.tolist()]
-    return Comparisons.from_arrays(data.Z, data.y, same, weights=data.weights, feature_names=data.feature_names)
-
-
-def _with_labels_of_shards(data: Comparisons, integers: bool) -> Comparisons:
-    kind, written = (int, data.users.dtype.kind in "iu") if integers else (str, data.users.dtype.kind in "UO")
-    if written:
-        return data
-    try:
-        same = [kind(label) for label in data.users.tolist()]
-    except (TypeError, ValueError):
-        return data  # the model says what does not fit
     return Comparisons.from_arrays(data.Z, data.y, same, weights=data.weights, feature_names=data.feature_names)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.folds import spread
 from prefkin.errors import InvalidParameter
 
 __all__ = ["Groups", "Preferences", "everybody", "groups_of", "one_user"]
@@ -100,7 +101,7 @@ def _log_odds(model: Any, users: IntArray) -> FloatArray:
     for each of these users, from pairs spread over all that were asked about.
     """
     every = model.comparisons().Z
-    pairs = every[np.unique(np.linspace(0, len(every) - 1, min(len(every), PAIRS)).astype(int))]
+    pairs = every[spread(len(every), PAIRS)]
     sign = 1.0 if model.classes_[1] == model.positive_ else -1.0
     found, at_once = np.ones(len(users)), max(NUMBERS_AT_ONCE // pairs.size, 1)
     for start in range(0, len(users), at_once):

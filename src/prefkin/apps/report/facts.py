@@ -11,6 +11,7 @@ import numpy as np
 from prefkin import __version__
 from prefkin.apps.shown import Shown
 from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.folds import spread
 from prefkin.data.tables import plain_text
 from prefkin.data.votes import Votes
 from prefkin.evaluate.audit import Finding, audit
@@ -153,26 +154,18 @@ def _first_of_all(told: Summary, typical: float, method: str, methods: Sequence[
     return found
 
 
-def _some_people(model: PreferenceModel) -> IntArray:
-    n = len(model.users_)
-    return np.unique(np.linspace(0, n - 1, min(n, MOST_ON_MAP)).astype(np.intp))
-
-
 def _foreseen(model: PreferenceModel) -> tuple[IntArray, FloatArray]:
     """Some people, and how many of their answers to pairs like those asked the model expects to foresee."""
-    who, Z = _some_people(model), model.comparisons().Z
-    Z = Z[np.unique(np.linspace(0, len(Z) - 1, min(len(Z), PAIRS)).astype(int))]
+    who, Z = spread(len(model.users_), MOST_ON_MAP), model.comparisons().Z
+    Z = Z[spread(len(Z), PAIRS)]
     chance = model.predict_proba(np.tile(Z, (len(who), 1)), users=model.users_[np.repeat(who, len(Z))])
     return who, chance.max(axis=1).reshape(len(who), len(Z)).mean(axis=1)
 
 
 def _person(model: PreferenceModel, labels: list[str], u: int, foreseen: float) -> Person:
-    user, place = model.users_.tolist()[u], "none"
-    for group in model.groups_:
-        where = [k for k, member in enumerate(group.members.tolist()) if member == user]
-        if where:
-            sure = float(group.probability[where[0]])
-            place = f"group {group.label} ({'over 99%' if sure > 0.99 else f'{sure:.0%}'} sure)"
+    group, sure = (each[u] for each in groups_on(model))
+    certain = "over 99%" if sure > 0.99 else f"{sure:.0%}"
+    place = f"group {model.groups_[group].label} ({certain} sure)" if group >= 0 else "none"
     return Person(labels[u], float(model.n_comparisons_[u]), place, foreseen)
 
 
@@ -180,7 +173,7 @@ def _map(model: PreferenceModel, labels: list[str]) -> tuple[tuple[Dot, ...], tu
     """People along the two directions in which they differ most."""
     plane, (place, _) = plane_of(model), groups_on(model, MOST_GROUPS)
     at, users, dots = plane.at(model.theta_), model.users_.tolist(), list[Dot]()
-    for u in _some_people(model).tolist():
+    for u in spread(len(users), MOST_ON_MAP).tolist():
         doubt = 0.0
         if isinstance(model, PrefKin):
             doubt = float(np.sqrt(max(np.trace(plane.spread(model.covariance(users[u]))) / 2.0, 0.0)))

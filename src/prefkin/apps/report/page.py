@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from prefkin.apps.report.facts import Fact, Group, Report
+from prefkin.apps.report.facts import Group, Report
 from prefkin.evaluate.people_map import room_for
 from prefkin.models.reports import counted
 
@@ -85,10 +85,13 @@ HOW = (
 def as_page(report: Report, title: str) -> str:
     """One HTML document."""
     quoting = any(group.chose or group.best for group in report.groups)
+    facts = "".join(
+        f"<div><dt>{escape(fact.figure)}</dt><dd>{escape(fact.meaning)}</dd></div>" for fact in report.facts
+    )
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="lead">{escape(report.lead)}</p>',
-        f'<dl class="facts">{"".join(map(_fact, report.facts))}</dl>',
+        f'<dl class="facts">{facts}</dl>',
         "<h2>What they want</h2>",
         f'<div class="groups{" quoting" if quoting else ""}">'
         f"{''.join(_card(group, k) for k, group in enumerate(report.groups))}</div>",
@@ -109,10 +112,6 @@ def as_page(report: Report, title: str) -> str:
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n' + "\n".join(
         [*parts, "</body></html>\n"]
     )
-
-
-def _fact(fact: Fact) -> str:
-    return f"<div><dt>{escape(fact.figure)}</dt><dd>{escape(fact.meaning)}</dd></div>"
 
 
 def _picture(report: Report) -> str:

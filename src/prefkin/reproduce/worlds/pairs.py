@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -42,6 +42,19 @@ class ItemPairs:
     embedding: FloatArray  # (items, D)
     texts: list[str]  # (items,)
     item_context: LabelArray | None = None  # (items,) the one context of an item, where it has one
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[tuple[str, str, int, int, bool]],
+        embedding: FloatArray,
+        texts: list[str],
+        item_context: LabelArray | None = None,
+    ) -> ItemPairs:
+        """Rows of user, context, first and second item, and whether the first was preferred."""
+        users, contexts, *sides, y = (np.array(column) for column in zip(*rows, strict=True))
+        first, second = (side.astype(np.intp) for side in sides)
+        return cls(users, contexts, first, second, y.astype(np.float64), embedding, texts, item_context)
 
     def features(self, dim: int, with_length: bool = True) -> FloatArray:
         """`dim` principal components of the embeddings; with the length of the text as one more feature, or not."""
@@ -139,18 +152,11 @@ def pair_world(
     shuffled = rng.permutation(len(data))
     train, test = shuffled[~held[shuffled]], shuffled[held[shuffled]]
     numbered = Comparisons.from_sides(*_sides(data), data.y, who, contexts=data.contexts)
-    pairs = np.unique(np.stack([*_sides(numbered.take(np.sort(test)))], axis=1), axis=0)
-    fresh = Candidates(pairs)
+    fresh = Candidates(np.unique(np.stack(_sides(numbered.take(np.sort(test))), axis=1), axis=0))
     learnt, pools = _ask(numbered.take(train), range(min(asked, len(theta))), offline)
-    return World(
-        data=learnt,
-        advantage=np.einsum("ij,ij->i", learnt.Z, theta[learnt.users]),
-        held_out=numbered.take(test),
-        contexts=fresh,
-        reward=theta @ fresh.features.T,
-        group=None,
-        pools=pools,
-    )
+    advantage = np.einsum("ij,ij->i", learnt.Z, theta[learnt.users])
+    judged = numbered.take(test)
+    return planted_world(theta, None, data=learnt, advantage=advantage, held_out=judged, contexts=fresh, pools=pools)
 
 
 @lru_cache(maxsize=2)
@@ -165,8 +171,7 @@ def _described(
 
 
 def _sides(data: Comparisons) -> tuple[FloatArray, FloatArray]:
-    if data.first is None or data.second is None:
-        raise InvalidTable("these comparisons hold only feature differences; both sides are needed")
+    assert data.first is not None and data.second is not None  # noqa: PT018 - made by `ItemPairs.comparisons`
     return data.first, data.second
 
 
@@ -218,7 +223,8 @@ def semi_synthetic_world(
     labels = np.unique(home)
     held = np.isin(home, rng.permutation(labels)[: max(1, round(0.3 * len(labels)))]) if len(labels) > 1 else None
 
-    def draw(n: int, where: IntArray) -> tuple[IntArray, IntArray]:
+    def draw(n: int, where: IntArray) -> FloatArray:
+        """Features of both sides of so many pairs, (n, 2, d)."""
         one = where[rng.integers(len(where), size=n)]
         other = np.empty_like(one)
         for label in np.unique(home[one]):
@@ -226,22 +232,19 @@ def semi_synthetic_world(
             shift = rng.integers(1, max(len(among), 2), size=len(here))
             place = np.searchsorted(among, one[here])
             other[here] = among[(place + shift) % len(among)]
-        return one, other
+        return features[np.stack([one, other], axis=1)]
+
+    def answered(n: int, where: IntArray) -> Comparisons:
+        owner = np.repeat(np.arange(users), n)
+        first, second = draw(len(owner), where).swapaxes(0, 1)
+        return planted_rows(rng, first - second, owner, theta)
 
     everything = np.arange(len(features))
     known, new = (everything, everything) if held is None else (np.flatnonzero(~held), np.flatnonzero(held))
-    owner = np.repeat(np.arange(users), rows)
-    a, b = draw(len(owner), known)
-    data = planted_rows(rng, features[a] - features[b], owner, theta)
-    owner = np.repeat(np.arange(users), held_out)
-    a, b = draw(len(owner), new)
-    fresh_rows = planted_rows(rng, features[a] - features[b], owner, theta)
-    a, b = draw(contexts, new)
-    fresh = Candidates(np.stack([features[a], features[b]], axis=1))
+    data, fresh_rows, fresh = answered(rows, known), answered(held_out, new), Candidates(draw(contexts, new))
     pools = []
     for user in range(asked):
-        a, b = draw(pool_contexts, known)
-        sides = np.stack([features[a], features[b]], axis=1)
+        sides = draw(pool_contexts, known)
         pools.append(Pool(Candidates(sides), answer_table(rng, sides @ theta[user])))
     advantage = np.einsum("ij,ij->i", data.Z, theta[data.users])
     return planted_world(theta, group, data=data, advantage=advantage, held_out=fresh_rows, contexts=fresh, pools=pools)

@@ -52,7 +52,7 @@ def synthetic_world(
 
 def planted_world(
     theta: FloatArray,
-    group: IntArray,
+    group: IntArray | None,
     *,
     data: Comparisons,
     advantage: FloatArray,
@@ -60,8 +60,10 @@ def planted_world(
     contexts: Candidates,
     pools: Sequence[Pool],
 ) -> World:
-    """A world in which everybody's preference, and who wants the same, is known."""
-    apart = np.linalg.norm(theta[:, None] - theta[None], axis=2)[group[:, None] != group[None]]
+    """A world in which everybody's preference, and maybe who wants the same, is known."""
+    apart = np.empty(0)
+    if group is not None:
+        apart = np.linalg.norm(theta[:, None] - theta[None], axis=2)[group[:, None] != group[None]]
     return World(
         data=data,
         advantage=advantage,

@@ -43,17 +43,10 @@ def read_tldr(folder: Path) -> ItemPairs:
                 rows.append(chosen)
     texts, embedding = _embedded(folder / "tldr", sorted({text for row in rows for text in row[2:4]}))
     place = {text: i for i, text in enumerate(texts)}
-    rows = [row for row in rows if row[2] in place and row[3] in place]
-    users, posts, first, second, y = (list(column) for column in zip(*rows, strict=True))
-    return ItemPairs(
-        np.array(users),
-        np.array(posts),
-        np.array([place[text] for text in first], dtype=np.intp),
-        np.array([place[text] for text in second], dtype=np.intp),
-        np.array(y, dtype=np.float64),
-        embedding,
-        texts,
-    )
+    placed = [
+        (user, post, place[one], place[other], y) for user, post, one, other, y in rows if {one, other} <= place.keys()
+    ]
+    return ItemPairs.of(placed, embedding, texts)
 
 
 def _embedded(folder: Path, texts: list[str]) -> tuple[list[str], FloatArray]:

@@ -40,14 +40,5 @@ def read_ukp(folder: Path) -> ItemPairs:
             for row in csv.DictReader(file)
             if row["preferred"] != "tie" and row["first"] in place and row["second"] in place
         ]
-    users, topics, first, second, y = (np.array(column) for column in zip(*rows, strict=True))
-    return ItemPairs(
-        users,
-        topics,
-        first.astype(np.intp),
-        second.astype(np.intp),
-        y.astype(np.float64),
-        embedding,
-        [arguments.get(i, {"text": ""})["text"] for i in ids],
-        np.array([arguments.get(i, {"topic": ""})["topic"] for i in ids]),
-    )
+    texts = [arguments.get(i, {"text": ""})["text"] for i in ids]
+    return ItemPairs.of(rows, embedding, texts, np.array([arguments.get(i, {"topic": ""})["topic"] for i in ids]))

@@ -44,10 +44,9 @@ class World:
 
     def budget(self, n: int) -> BoolArray:
         """The first `n` rows of each user, as a mask."""
-        order = np.argsort(self.data.who, kind="stable")
+        order, sizes = np.argsort(self.data.who, kind="stable"), np.bincount(self.data.who)
         rank = np.empty(len(order), dtype=np.intp)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(self.data.who))])[:-1]
-        rank[order] = np.arange(len(order)) - np.repeat(starts, np.bincount(self.data.who))
+        rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return rank < n
 
     def fresh_gap(self, theta: FloatArray) -> FloatArray:
