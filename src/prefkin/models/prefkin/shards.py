@@ -53,7 +53,18 @@ from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.people import PeopleInShards
 from prefkin.models.prefkin.posterior import Posteriors
 from prefkin.models.prefkin.settings import LIMITS
-from prefkin.models.prefkin.settling import STEPS, Loners, State, Sums, Told, a_few, finish, loners_of, settle_parts
+from prefkin.models.prefkin.settling import (
+    STEPS,
+    Loners,
+    Seats,
+    State,
+    Sums,
+    Told,
+    a_few,
+    finish,
+    loners_of,
+    settle_parts,
+)
 
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
@@ -207,17 +218,15 @@ class ShardParts:
         self.state: Path | None = None
         self.steps = 0
 
-    def taught(self) -> list[tuple[IntArray, FloatArray]]:
-        """Positions and memberships, in each shard, of those who taught the prior."""
-        nothing = np.empty(0, dtype=np.intp), np.empty((0, self.known.share.shape[1]))
-        found = [nothing] * self.data.n_shards
+    def taught(self) -> Seats:
+        """Those who taught the prior."""
         shard = self.data.shard_of(self.labels)
+        position = np.empty(len(shard), dtype=np.intp)
         for number in np.unique(shard).tolist():
             mine = np.flatnonzero(shard == number)
             where = {label: at for at, label in enumerate(self.data.labels(number).tolist())}
-            at = np.array([where[label] for label in self.labels[mine].tolist()], dtype=np.intp)
-            found[number] = at, self.known.share[mine]
-        return found
+            position[mine] = [where[label] for label in self.labels[mine].tolist()]
+        return Seats(shard, position, self.known.share)
 
     @property
     def turns(self) -> list[list[int]]:
