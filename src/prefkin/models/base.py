@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import (
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
@@ -182,12 +180,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         is the one `users[i]` would prefer.
         """
         margin = self._log_odds(Z, users)
-        return margin if self._first_column == 1 else -margin
-
-    @property
-    def _first_column(self) -> int:
-        """Which of `classes_` means that the first action is preferred."""
-        return int(self.classes_[1] == self.positive_)
+        return margin if self.classes_[1] == self.positive_ else -margin
 
     def _log_odds(self, Z: ArrayLike | Comparisons, users: Any) -> FloatArray:
         """Positive where the first action is preferred."""
@@ -285,8 +278,8 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         """What own rows, and all that are used, leave of the prior: (λ/κ) M⁻¹ of each, shape (d, d)."""
         ridge, kappa = self._prior()
         own = information_matrix(self._users.of(self.position(user)), ridge=ridge, kappa=kappa)
-        both = [ridge / kappa * np.linalg.inv(M) for M in (own, self.information(user))]
-        return (both[0] + both[0].T) / 2.0, (both[1] + both[1].T) / 2.0
+        own_left, left = (ridge / kappa * np.linalg.inv(M) for M in (own, self.information(user)))
+        return (own_left + own_left.T) / 2.0, (left + left.T) / 2.0
 
     def comparisons(self, user: Hashable = None) -> Comparisons:
         """What the model was fitted on, sorted by user; or one user's part of it."""
@@ -326,9 +319,8 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
             w = None if reference is None else np.asarray(reference, dtype=np.float64)
         except (TypeError, ValueError):
             raise InvalidParameter(f"reference must be {self.n_features_in_} numbers; got {reference!r:.40}") from None
-        theta = self.theta_[u]
         if pessimism == 0:
-            return greedy_policy(candidates, theta, w)
+            return greedy_policy(candidates, self.theta_[u], w)
         beta = pessimism * self.width(user)
         return safest_policy(candidates, self.belief(user), beta=beta, reference=w, scope=scope)
 
@@ -468,8 +460,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         return int(self._crowd.position(user)) if self._crowd is not None else self._users.index(user)
 
     def _pooled_rows(self, user: Hashable) -> Rows:
-        members = self.members(self.position(user))
-        return self._users.of_many(members)
+        return self._users.of_many(self.members(self.position(user)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -293,14 +293,14 @@ class OffC2PL(PreferenceModel):
             return Explanation(True, 0.0, np.inf, f"{user!r} always uses its own comparisons.")
         distance, allowance = float(graph.distances(u)[v]), float(graph.allowances(u)[v])
         margin = float(graph.gamma[u] - allowance - distance)
-        joined = bool(graph.connected(u)[v])
+        joined, needed = bool(graph.connected(u)[v]), distance + allowance
+        room = float((graph.gamma[u] - distance) / graph.alpha)  # for radii
         if graph.beliefs is not None:
             total = f"as far as both are known they are {distance:.3g} apart"
         else:
             radii = f"radii {graph.radius[u]:.3g} and {graph.radius[v]:.3g}"
-            total = f"distance {distance:.3g} plus {radii} make {distance + allowance:.3g}"
+            total = f"distance {distance:.3g} plus {radii} make {needed:.3g}"
         numbers = f"{total}, {'below' if joined else 'not below'} the threshold {graph.gamma[u]:.3g}"
-        needed = distance + allowance
         if joined:
             verdict = f"{user!r} uses the comparisons of {other!r}: {numbers}."
             verdict += f" A threshold of {needed:.3g} or less would undo that."
@@ -309,7 +309,6 @@ class OffC2PL(PreferenceModel):
         else:
             verdict = f"{user!r} does not use the comparisons of {other!r}: {numbers}."
             verdict += f" A threshold above {needed:.3g} would join them"
-            room = (graph.gamma[u] - distance) / graph.alpha
             if graph.beliefs is not None:
                 verdict += "."
             else:
@@ -320,7 +319,7 @@ class OffC2PL(PreferenceModel):
             margin,
             verdict,
             turning_threshold=needed,
-            turning_radii=float((graph.gamma[u] - distance) / graph.alpha),
+            turning_radii=room,
         )
 
     @on_its_threads
@@ -450,7 +449,7 @@ class OffC2PL(PreferenceModel):
             "enough": self.graph_.enough,
         }
         if self._scale is not None:
-            arrays |= {"scale": np.stack([self._scale.values, self._scale.weights], axis=1)}
+            arrays |= {"scale": self._scale.table}
         if self.graph_.beliefs is not None:
             arrays |= {"believed": self.graph_.beliefs.mean, "sites": self.graph_.beliefs.sites}
         write_model_file(path, "OffC2PL", about, self.users_, arrays)
@@ -463,10 +462,7 @@ class OffC2PL(PreferenceModel):
         ridge = about.get("ridge_used", about["ridge"])  # older files know numbers alone
         model = cls(**{name: about[name] for name in cls._get_param_names() if name in about})
         model._from_file(about, labels, arrays)
-        model.ridge_, model._scale = ridge, None
-        if "scale" in arrays:
-            values, weights = np.ascontiguousarray(arrays["scale"].T)
-            model._scale = Scale(values, weights)
+        model.ridge_, model._scale = ridge, Scale.of_table(arrays)
         beliefs = None
         if "sites" in arrays and model._scale is not None:
             beliefs = Beliefs(model._users, model._scale.typical, arrays["believed"], arrays["sites"])

@@ -232,13 +232,8 @@ class UsersInShards:
         about = self.model.get_params()
         coverage = about["coverage"]
         about["coverage"] = asdict(coverage) if isinstance(coverage, ItemRegularity) else "measured"
-        told = {
-            "parameters": about,
-            "ridge": float(self.model.ridge_),
-            "gamma": self.gamma,
-        }
-        scale = self.model._scale
-        arrays = {} if scale is None else {"scale": np.stack([scale.values, scale.weights], axis=1)}
+        told = {"parameters": about, "ridge": float(self.model.ridge_), "gamma": self.gamma}
+        arrays = {} if self.model._scale is None else {"scale": self.model._scale.table}
         write_crowd(folder, "OffC2PL", self.data, told, {"none": np.zeros(1), **arrays}, self.people)
 
 
@@ -251,9 +246,7 @@ def load_crowd(folder: Path) -> OffC2PL:
     if isinstance(parameters["coverage"], dict):
         parameters["coverage"] = ItemRegularity(**parameters["coverage"])
     model = OffC2PL(**parameters)
-    model.ridge_, model._scale = float(about["ridge"]), None
-    if "scale" in arrays:
-        model._scale = Scale(*np.ascontiguousarray(arrays["scale"].T))
+    model.ridge_, model._scale = float(about["ridge"]), Scale.of_table(arrays)
     model._read_shards(data)
     model._crowd = UsersInShards(data, folder / PEOPLE, model, about["gamma"])
     return model

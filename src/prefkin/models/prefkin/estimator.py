@@ -7,7 +7,7 @@ everybody alike, or nobody related. All else follows from the posterior: estimat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -48,19 +48,18 @@ from prefkin.models.calls import (
 from prefkin.models.given import refuse_more
 from prefkin.models.likeness import Likeness
 from prefkin.models.prefkin.by_draws import matched_by_draws
-from prefkin.models.prefkin.calibrate import (
-    Fitted,
-    temperature_of_groups,
-)
+from prefkin.models.prefkin.calibrate import Fitted, temperature_of_groups
 from prefkin.models.prefkin.explain import difference_covariance, explained, own_share
 from prefkin.models.prefkin.file import restored, write
+from prefkin.models.prefkin.later import with_new_answers
 from prefkin.models.prefkin.lesson import Teacher
 from prefkin.models.prefkin.metric import KINDS, Metric
-from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, finished, pieces
+from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, finished, pieces
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import settle
+from prefkin.models.prefkin.shards import fit_shards
 from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
@@ -143,8 +142,6 @@ class PrefKin(PreferenceModel):
         return self
 
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
-        from prefkin.models.prefkin.shards import fit_shards
-
         refuse_more(*given)
         self._read_shards(data, "_fitted", "membership_")
         with threads(self.n_jobs):
@@ -170,7 +167,8 @@ class PrefKin(PreferenceModel):
         """
         if self._crowd is not None:
             new = self._read_new(Z, y, users, sample_weight)
-            self._update_shards(new)
+            self._crowd, self.refit_gain_ = with_new_answers(self._crowd, new)
+            self._forget()
         else:
             new, more = self._read_more(Z, y, users, sample_weight)
             self._update_in_memory(new, more)
@@ -183,12 +181,6 @@ class PrefKin(PreferenceModel):
                 stacklevel=3,
             )
         return self
-
-    def _update_shards(self, new: UserRows) -> None:
-        from prefkin.models.prefkin.later import with_new_answers
-
-        self._crowd, self.refit_gain_ = with_new_answers(self._crowd, new)
-        self._forget()
 
     def _update_in_memory(self, new: UserRows, more: Grown) -> None:
         habits = np.full(len(more.rows), float(np.mean(self.habit_)))
@@ -218,20 +210,20 @@ class PrefKin(PreferenceModel):
     def _learn(self, rows: UserRows) -> None:
         self._crowd = None
         lesson = self._teacher.lesson(rows)
-        known, chosen, wide, temperature = lesson.known, lesson.chosen, lesson.wide, lesson.temperature
-        rows, metric = lesson.rows, lesson.metric
+        rows, metric, known = lesson.rows, lesson.metric, lesson.known
         data = lesson.data if len(lesson.data) == len(rows) else metric.signed(rows)
-        if len(known) < len(rows):
-            wide = None if wide is None else settle(wide, known, data)
-            chosen = settle(chosen, known, data)
-        chosen = matched_by_draws(at_their_modes(chosen, data), data)
-        wide = None if wide is None else matched_by_draws(at_their_modes(wide, data), data)
-        if lesson.tempered:
-            temperature = temperature_of_groups(chosen, data, known)
+
+        def everybody(taught: Mixture) -> Mixture:
+            all_of_them = settle(taught, known, data) if len(known) < len(rows) else taught
+            return matched_by_draws(at_their_modes(all_of_them, data), data)
+
+        chosen = everybody(lesson.chosen)
+        wide = None if lesson.wide is None else finished(everybody(lesson.wide))
+        temperature = temperature_of_groups(chosen, data, known) if lesson.tempered else lesson.temperature
         self.structure_, self.evidence_ = lesson.structure, lesson.evidence
         self._hold(rows)
         self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
-        self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
+        self._keep(Fitted(finished(chosen), metric, wide, temperature))
         self._own_variance, self.refit_gain_ = lesson.own_variance, -np.inf
         self._over_pooled = lesson.over_pooled
 
@@ -320,14 +312,19 @@ class PrefKin(PreferenceModel):
     def _likeness(self) -> Likeness:
         """With what is not known about everybody."""
         known = Likeness(self._users.rows, self.theta_)
+        moments = known.root @ known.root.T
+        known.doubt = self._of_covariances(lambda C: np.einsum("uij,ij->u", C, moments), "doubt")
+        return known
 
-        def some(users: slice) -> None:
-            C = self._fitted.covariances(users)
-            known.doubt[users] = np.einsum("uij,ij->u", C, known.root @ known.root.T)
+    def _of_covariances(self, number: Callable[[FloatArray], FloatArray], label: str) -> FloatArray:
+        """A number, or several, of each user's posterior covariance, (..., U): some users at a time, on all threads."""
+
+        def some(users: slice) -> FloatArray:
+            return number(self._fitted.covariances(users))
 
         with threads(self.n_jobs):
-            for_each(some, list(pieces(len(self._users), self._users.dim**2, IN_CACHE)), label="doubt")
-        return known
+            every = list(pieces(len(self._users), self._users.dim**2, IN_CACHE))
+            return np.concatenate(for_each(some, every, label=label), axis=-1)
 
     def _difference(self, position: int, other: int) -> Belief:
         C = self._fitted.metric.covariance(difference_covariance(self._fitted.believed, position, other))
@@ -342,8 +339,7 @@ class PrefKin(PreferenceModel):
     @on_its_threads
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
-        u = self.position(user)
-        return self._fitted.covariance(u)
+        return self._fitted.covariance(self.position(user))
 
     @about_users("user")
     @on_its_threads
@@ -379,14 +375,9 @@ class PrefKin(PreferenceModel):
 
     @cached_property
     def _radii(self) -> FloatArray:
-        mean, square = np.empty((2, len(self._users)))
-
-        def some(users: slice) -> None:
-            C = self._fitted.covariances(users)
-            mean[users], square[users] = np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)
-
-        with threads(self.n_jobs):
-            for_each(some, list(pieces(len(self._users), self._users.dim**2, IN_CACHE)), label="radii")
+        mean, square = self._of_covariances(
+            lambda C: np.array([np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)]), "radii"
+        )
         return TRUST.caution * ball_radius(mean, square, self.level)
 
     @cached_property

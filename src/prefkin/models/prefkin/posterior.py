@@ -38,8 +38,7 @@ class Posteriors(NamedTuple):
         mixture, C, loss = fitted.mixture, fitted.covariances(slice(None)), np.zeros(1)
         if len(judged):
             loss = losses_by_temperature(mixture.some(data, judged), data.some(judged))
-        terms = mixture.terms_of(np.arange(len(data))) if mixture.terms is None else mixture.terms
-        own = np.einsum("uii->u", terms.A, dtype=np.float64)
+        own = np.einsum("uii->u", mixture.terms_of(np.arange(len(data))).A, dtype=np.float64)
         from_others = 1.0 - mixture.prior.within * own / data.dim
         return cls(
             per_user_sum(data.weights, data.starts),
