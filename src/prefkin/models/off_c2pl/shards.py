@@ -26,7 +26,7 @@ from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, over_shards, threads
 from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.estimate import fit_preference
-from prefkin.models.crowd_files import PEOPLE, read_crowd, write_crowd
+from prefkin.models.files import PEOPLE, read_crowd, write_crowd
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_estimates
 from prefkin.models.off_c2pl.posterior import Scale

@@ -22,12 +22,11 @@ from prefkin.data.rows import UserRows, grown
 from prefkin.data.shards import Table, replaced, shard_name
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Terms
-from prefkin.models.crowd_files import PEOPLE, ROWS
+from prefkin.models.files import PEOPLE, ROWS
 from prefkin.models.prefkin.arrays import Arrays
 from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.mixture import Centres, Mixture, Others, nobody
-from prefkin.models.prefkin.people import PeopleInShards
-from prefkin.models.prefkin.posterior import Posteriors
+from prefkin.models.prefkin.people import PeopleInShards, Posteriors
 from prefkin.models.prefkin.settling import State, finish
 from prefkin.models.prefkin.update import gain_of_refit, taken_in
 

@@ -1,17 +1,19 @@
 """People in shards: what a fitted `PrefKin` offers, asked of a row on disk.
 
-What is known about a user is a row in a Parquet shard; a question about some users is asked of a model in memory that
-holds these users alone, with everybody else known by the sums over them.
+What is known about a user is a row in a Parquet shard (`Posteriors`); a question about some users is asked of a model
+in memory that holds these users alone, with everybody else known by the sums over them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.comparisons import Comparisons
@@ -19,18 +21,84 @@ from prefkin.data.digest import digest
 from prefkin.data.rows import UserRows
 from prefkin.data.shards import ShardedComparisons, Table, replaced, shard_name
 from prefkin.execution.blas import single_threaded
+from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites
-from prefkin.models.crowd_files import LATER, PEOPLE, read_crowd, write_crowd
-from prefkin.models.prefkin.arrays import as_groups, of_groups
-from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.inference.quadratics import Signed, per_user_sum
+from prefkin.models.files import LATER, PEOPLE, read_crowd, write_crowd
+from prefkin.models.prefkin.arrays import Arrays, as_groups, of_groups
+from prefkin.models.prefkin.calibrate import Fitted, losses_by_temperature
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, alone_in, finished
+from prefkin.models.prefkin.settings import TRUST
 from prefkin.models.prefkin.settling import State, finish
 
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["PeopleInShards", "load_crowd"]
+__all__ = ["PeopleInShards", "Posteriors", "load_crowd"]
+
+
+class Posteriors(NamedTuple):
+    """What is known about some people in the end, as it is looked up later: a row each."""
+
+    counts: FloatArray  # (n,) comparisons, by weight
+    theta: FloatArray  # (n, d)
+    size: FloatArray  # (n,) tr C, of which radii are made
+    square: FloatArray  # (n,) tr C²
+    weights: FloatArray  # (n, K + 1)
+    from_others: FloatArray  # (n,)
+    sites: FloatArray  # (3, rows), or 6 of them where there is a wider mixture
+    loss: FloatArray  # at each temperature
+
+    @classmethod
+    def of(cls, fitted: Fitted, data: Signed, judged: IntArray) -> Posteriors:
+        """The temperature is `judged` by some of them."""
+        mixture, C, loss = fitted.mixture, fitted.covariances(slice(None)), np.zeros(1)
+        if len(judged):
+            loss = losses_by_temperature(mixture.some(data, judged), data.some(judged))
+        own = np.einsum("uii->u", mixture.terms_of(np.arange(len(data))).A, dtype=np.float64)
+        from_others = 1.0 - mixture.prior.within * own / data.dim
+        return cls(
+            per_user_sum(data.weights, data.starts),
+            fitted.metric.preferences(mixture.mean),
+            np.einsum("uii->u", C),
+            np.einsum("uij,uij->u", C, C),
+            mixture.weights,
+            np.where(mixture.share.max(axis=1, initial=0.0) > 0.5, from_others, 0.0),
+            np.array([site for each in (mixture, fitted.wide) if each is not None for site in each.sites[:3]]),
+            loss,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Posteriors]) -> Posteriors:
+        """One after the other."""
+        found = {name: [getattr(part, name) for part in parts] for name in cls._fields}
+        sites, loss = np.concatenate(found.pop("sites"), axis=1), sum(found.pop("loss"), start=np.zeros(1))
+        return cls(**{name: np.concatenate(each) for name, each in found.items()}, sites=sites, loss=loss)
+
+    def table(self, labels: LabelArray, starts: IntArray, level: float) -> Table:
+        """A row each."""
+        place, (n, columns) = np.argmax(self.weights, axis=1), self.weights.shape
+        thin = csr_array(self.weights[:, :-1])
+        begins = thin.indptr.tolist()
+        return {
+            "user": labels,
+            "comparisons": self.counts,
+            "theta": self.theta,
+            "radius": TRUST.caution * ball_radius(self.size, self.square, level),
+            "group": np.where(place == columns - 1, -1, place),
+            "probability": self.weights[np.arange(n), place],
+            "groups": [thin.indices[a:b].astype("<i4").tobytes() for a, b in pairwise(begins)],
+            "shares": [thin.data[a:b].astype("<f8").tobytes() for a, b in pairwise(begins)],
+            "sites": [np.ascontiguousarray(self.sites[:, a:b]).tobytes() for a, b in pairwise(starts.tolist())],
+        }
+
+    @property
+    def told(self) -> Arrays:
+        """Sums over them: likeliest members; how many are uncertain, what comes from others, comparisons."""
+        counts = np.bincount(np.argmax(self.weights, axis=1), minlength=self.weights.shape[1])
+        uncertain = float((self.weights.max(axis=1) < TRUST.certain_place).sum())
+        return {"counts": counts, "sums": np.array([uncertain, self.from_others.sum(), self.counts.sum()])}
 
 
 @dataclass(eq=False)
@@ -72,11 +140,9 @@ class PeopleInShards:
 
     def _anew(self, name: str) -> list[FloatArray]:
         """An attribute of everybody, shard after shard, as it is now that groups have changed."""
-        labels = (
-            [label for table in self._in_shard(k, []) for label in np.asarray(table["user"]).tolist()]
-            for k in range(self.data.n_shards)
-        )
-        models = ((self.only(each), each) for each in labels if each)
+        labels = self.column("users_")
+        shards = np.split(labels, np.flatnonzero(np.diff(self.data.shard_of(labels))) + 1)
+        models = ((self.only(each.tolist()), each.tolist()) for each in shards)
         return [getattr(model, name)[[model._users.index(label) for label in each]] for model, each in models]
 
     def column(self, name: str) -> Any:

@@ -27,7 +27,7 @@ from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
 from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.quadratics import Signed
-from prefkin.models.crowd_files import PEOPLE
+from prefkin.models.files import PEOPLE
 from prefkin.models.prefkin.arrays import (
     SHARE,
     Arrays,
@@ -50,8 +50,7 @@ from prefkin.models.prefkin.calibrate import Fitted, best_temperature
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, Others, alone_in, nobody
 from prefkin.models.prefkin.modes import at_their_modes
-from prefkin.models.prefkin.people import PeopleInShards
-from prefkin.models.prefkin.posterior import Posteriors
+from prefkin.models.prefkin.people import PeopleInShards, Posteriors
 from prefkin.models.prefkin.settings import LIMITS
 from prefkin.models.prefkin.settling import (
     STEPS,
