@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from numbers import Real
-from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.folds import FOLDS, held_out_folds, only, probe_users, split_rows
@@ -36,7 +34,6 @@ from prefkin.inference.many import estimate_users, fit_sets
 from prefkin.inference.quadratics import per_user_sum
 from prefkin.inference.sets import Sets
 from prefkin.models.base import PreferenceModel
-from prefkin.models.files import write_model_file
 from prefkin.models.reports import Explanation, FoldedIn
 
 __all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pooled"]
@@ -246,26 +243,23 @@ class GroupShrinkage(PreferenceModel):
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
-        check_is_fitted(self)
+    def _to_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters = self.get_params()
         if not isinstance(self.groups, str):
             parameters["groups"] = [label_to_json(label) for label in np.asarray(self.groups, dtype=object).tolist()]
         numbers = {"ridge_": self.ridge_, "pull_": self.pull_, "heat_": self.heat_}
-        about, arrays = self._for_file()
-        about |= {
+        about = {
             "parameters": {name: _finite(value) for name, value in parameters.items()},
             "numbers": {name: _finite(value) for name, value in numbers.items()},
         }
-        arrays |= {
+        arrays = {
             "seats": self.seats_,
             "centres": self.centres_,
             "own_theta": self.own_theta_,
             "theta": self.theta_,
             "radius": self.radius_,
         }
-        write_model_file(path, "GroupShrinkage", about, self.users_, arrays)
+        return about, arrays
 
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> GroupShrinkage:

@@ -30,6 +30,7 @@ from prefkin.models.reports import SAYING
 __all__ = [
     "CROWD_FILE",
     "ENCODER_FILE",
+    "KINDS",
     "LATER",
     "MODEL_FILE",
     "PEOPLE",

@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, replace
 from numbers import Real
-from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,8 +23,7 @@ from prefkin.inference.held_out import ridge_by_held_out
 from prefkin.inference.information import confidence_width
 from prefkin.inference.many import estimate_users
 from prefkin.models.base import PreferenceModel
-from prefkin.models.calls import about_users, absent, on_its_threads, refuse_other_threads
-from prefkin.models.files import write_model_file
+from prefkin.models.calls import about_users, on_its_threads, refuse_other_threads
 from prefkin.models.given import refuse_more
 from prefkin.models.off_c2pl.advice import what_an_edge_takes
 from prefkin.models.off_c2pl.graph import Graph
@@ -98,6 +96,7 @@ class OffC2PL(PreferenceModel):
     ridge_: float
     _scale: Scale | None  # of preferences; None: not asked for
     _keeps_float32 = True
+    _columns = ("users_", "own_theta_", "radius_", "n_comparisons_")
     _among: int | None = None  # U, where not all users are here
 
     def __init__(
@@ -194,12 +193,6 @@ class OffC2PL(PreferenceModel):
             self._crowd = fit_shards(self, data)
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        """What is in shards is read when it is asked for, of everybody."""
-        if name in ("users_", "own_theta_", "radius_", "n_comparisons_") and self._crowd is not None:
-            return self._crowd.column(name)
-        raise absent(self, name)
-
     # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
 
     def _prepare(self, rows: UserRows) -> None:
@@ -266,7 +259,6 @@ class OffC2PL(PreferenceModel):
         return self.ridge_, self.kappa
 
     @about_users("user")
-    @on_its_threads
     def width(self, user: Hashable) -> float:
         """β̃_u, from the number of comparisons in the neighbourhood  [paper: beta].
 
@@ -284,7 +276,6 @@ class OffC2PL(PreferenceModel):
     # -- telling why -------------------------------------------------------------------------------------------------
 
     @about_users("user", "other")
-    @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other`'s comparisons are used for `user`, or not."""
         u, v = self.position(user), self.position(other)
@@ -427,21 +418,12 @@ class OffC2PL(PreferenceModel):
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back.
-
-        With users in shards `path` is a folder, and the comparisons stay where they are.
-        """
-        check_is_fitted(self)
-        if self._crowd is not None:
-            self._crowd.save(path)
-            return
-        about, arrays = self._for_file()
-        for name, value in self.get_params(deep=False).items():
-            about[name] = value.item() if isinstance(value, np.generic) else value
+    def _to_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        given = self.get_params(deep=False).items()
+        about = {name: value.item() if isinstance(value, np.generic) else value for name, value in given}
         about["coverage"] = asdict(self.coverage) if isinstance(self.coverage, ItemRegularity) else "measured"
         about["ridge_used"] = float(self.ridge_)
-        arrays |= {
+        arrays = {
             "own_theta": self.own_theta_,
             "radius": self.radius_,
             "gamma": self.gamma_,
@@ -452,7 +434,7 @@ class OffC2PL(PreferenceModel):
             arrays |= {"scale": self._scale.table}
         if self.graph_.beliefs is not None:
             arrays |= {"believed": self.graph_.beliefs.mean, "sites": self.graph_.beliefs.sites}
-        write_model_file(path, "OffC2PL", about, self.users_, arrays)
+        return about, arrays
 
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> OffC2PL:

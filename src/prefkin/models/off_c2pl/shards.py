@@ -227,7 +227,7 @@ class UsersInShards:
             return FoldedIn(pooled, known.labels, radius, theta)
         return FoldedIn(theta, np.empty(0, dtype=np.int64), radius, theta)
 
-    def save(self, folder: Any) -> None:
+    def save(self, folder: Any, past: dict[str, Any]) -> None:  # noqa: ARG002 - nothing is taken in after a fit
         """A folder with a small file and the shards of users, linked where the file system can."""
         about = self.model.get_params()
         coverage = about["coverage"]

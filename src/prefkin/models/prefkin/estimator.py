@@ -10,8 +10,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +37,6 @@ from prefkin.inference.propagation import above_zero
 from prefkin.models.base import PreferenceModel
 from prefkin.models.calls import (
     about_users,
-    absent,
     generator,
     on_its_threads,
     refuse_a_second_label,
@@ -50,7 +48,7 @@ from prefkin.models.likeness import Likeness
 from prefkin.models.prefkin.by_draws import matched_by_draws
 from prefkin.models.prefkin.calibrate import Fitted, temperature_of_groups
 from prefkin.models.prefkin.explain import difference_covariance, explained, own_share
-from prefkin.models.prefkin.file import restored, write
+from prefkin.models.prefkin.file import restored, written
 from prefkin.models.prefkin.later import with_new_answers
 from prefkin.models.prefkin.lesson import Teacher
 from prefkin.models.prefkin.metric import KINDS, Metric
@@ -108,6 +106,7 @@ class PrefKin(PreferenceModel):
     habit_: FloatArray
     refit_gain_: float
     _over_pooled: tuple[float, float] | None = None  # as in `Summary`
+    _columns = ("users_", "theta_", "membership_", "n_comparisons_")
 
     def __init__(
         self,
@@ -237,12 +236,6 @@ class PrefKin(PreferenceModel):
         self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
         self.membership_ = fitted.mixture.weights
 
-    def __getattr__(self, name: str) -> Any:
-        """What is in shards is read when it is asked for, of everybody."""
-        if name in ("users_", "theta_", "membership_", "n_comparisons_") and self._crowd is not None:
-            return self._crowd.column(name)
-        raise absent(self, name)
-
     def _check_parameters(self) -> None:
         if self.metric not in (*KINDS, "auto"):
             kinds = ", ".join(map(repr, KINDS))
@@ -336,19 +329,16 @@ class PrefKin(PreferenceModel):
         return self.membership_, self._fitted.metric.preferences(self._fitted.mixture.centres.mean)
 
     @about_users("user")
-    @on_its_threads
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
         return self._fitted.covariance(self.position(user))
 
     @about_users("user")
-    @on_its_threads
     def information(self, user: Hashable) -> FloatArray:
         """Posterior precision of a user's preference, the inverse of `covariance`, shape (d, d)."""
         return self.belief(user).information
 
     @about_users("user")
-    @on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """The posterior of a user's preference: what policies and questions are made from."""
         return Belief.from_covariance(self.theta_[self.position(user)], self.covariance(user))
@@ -465,7 +455,6 @@ class PrefKin(PreferenceModel):
         return found
 
     @about_users("user", "other")
-    @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
 
@@ -474,7 +463,6 @@ class PrefKin(PreferenceModel):
         """
         return explained(self, self.position(user), self.position(other))
 
-    @on_its_threads
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
         """What own answers, and everybody's, leave of the covariance before any answer, in scaled features."""
         u, mixture = self.position(user), self._fitted.mixture
@@ -521,8 +509,7 @@ class PrefKin(PreferenceModel):
             return ActiveSession.of_newcomer(self._population, candidates, label=label, **settings)
         habit = float(self.habit_[self.position(user)])
         if rule == "information":
-            with single_threaded():
-                person = person_as_population(self._fitted, self.position(user), habit)
+            person = person_as_population(self._fitted, self.position(user), habit)
             return ActiveSession.of_newcomer(person, candidates, **settings)
         return ActiveSession.from_belief(self.belief(user), candidates, habit=habit, **settings)
 
@@ -571,16 +558,8 @@ class PrefKin(PreferenceModel):
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back.
-
-        With people in shards `path` is a folder, and the comparisons stay where they are.
-        """
-        check_is_fitted(self)
-        if self._crowd is not None:
-            self._crowd.save(path, getattr(self, "_past", {}))
-            return
-        write(self, path)
+    def _to_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return written(self)
 
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:

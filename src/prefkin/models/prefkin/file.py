@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import expand
-from prefkin.models.files import write_model_file
 from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Prior, finished, solved
@@ -19,14 +17,13 @@ from prefkin.models.prefkin.mixture import Prior, finished, solved
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["restored", "write"]
+__all__ = ["restored", "written"]
 
 
-def write(model: PrefKin, path: str | Path | BinaryIO) -> None:
-    """Everything that was learnt, to the last digit."""
+def written(model: PrefKin) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Everything that was learnt, to the last digit: plain values, and arrays."""
     mixture, wide = model._fitted.mixture, model._fitted.wide
-    about, arrays = model._for_file()
-    about |= {
+    about = {
         "metric": model.metric,
         "level": model.level,
         "n_jobs": model.n_jobs,
@@ -42,7 +39,7 @@ def write(model: PrefKin, path: str | Path | BinaryIO) -> None:
         "refit_gain": model.refit_gain_ if np.isfinite(model.refit_gain_) else None,
         "evidence": {name: value if np.isfinite(value) else None for name, value in model.evidence_.items()},
     }
-    arrays |= {
+    arrays = {
         "root": model._fitted.metric.root,
         "own_theta": model.own_theta_,
         "habit": model.habit_,
@@ -52,11 +49,11 @@ def write(model: PrefKin, path: str | Path | BinaryIO) -> None:
         **_kept(mixture.sites, "site"),
         **({} if wide is None else _kept(wide.sites, "wide")),
     }
-    write_model_file(path, "PrefKin", about, model.users_, arrays)
+    return about, arrays
 
 
 def restored(model: PrefKin, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:
-    """The model, which has its parameters, with what `write` wrote; files of before 0.3 say less."""
+    """The model, which has its parameters, with what was `written`; files of before 0.3 say less."""
     model.predict_for = about.get("predict_for", "auto")
     model._from_file(about, labels, arrays)
     users = model._users
