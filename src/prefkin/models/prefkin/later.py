@@ -19,14 +19,14 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.data.folds import only
 from prefkin.data.rows import UserRows, grown
-from prefkin.data.shards import Table, replaced, shard_name
+from prefkin.data.shards import replaced, shard_name
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Terms
 from prefkin.models.files import PEOPLE, ROWS
 from prefkin.models.prefkin.arrays import Arrays
 from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.mixture import Centres, Mixture, Others, nobody
-from prefkin.models.prefkin.people import PeopleInShards, Posteriors
+from prefkin.models.prefkin.people import PeopleInShards, Posteriors, by_label
 from prefkin.models.prefkin.settling import State, finish
 from prefkin.models.prefkin.update import gain_of_refit, taken_in
 
@@ -136,19 +136,5 @@ def _write(crowd: PeopleInShards, groups: tuple[Mixture, ...], each: Renewed, la
     for kind, table in ((ROWS, blobs(each.rows, crowd.data.weighted)), (PEOPLE, people)):
         file = later / kind / shard_name(number)
         tables = replaced([read_table(file)], table) if file.exists() else [table]
-        write_table(file, _joined(tables))  # in the place of a link, not into what it names
+        write_table(file, by_label(tables))  # in the place of a link, not into what it names
     return posteriors.told
-
-
-def _joined(tables: list[Table]) -> Table:
-    """By label."""
-    order = np.argsort(np.concatenate([np.asarray(table["user"]) for table in tables]), kind="stable")
-
-    def column(name: str) -> np.ndarray | list[bytes]:
-        parts = [table[name] for table in tables]
-        if isinstance(parts[0], list):
-            whole = [blob for part in parts for blob in part]
-            return [whole[i] for i in order]
-        return np.concatenate([np.asarray(part) for part in parts])[order]
-
-    return {name: column(name) for name in tables[0]}

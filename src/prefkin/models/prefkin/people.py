@@ -35,7 +35,7 @@ from prefkin.models.prefkin.settling import State, finish
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["PeopleInShards", "Posteriors", "load_crowd"]
+__all__ = ["PeopleInShards", "Posteriors", "by_label", "load_crowd"]
 
 
 class Posteriors(NamedTuple):
@@ -101,6 +101,20 @@ class Posteriors(NamedTuple):
         return {"counts": counts, "sums": np.array([uncertain, self.from_others.sum(), self.counts.sum()])}
 
 
+def by_label(tables: Sequence[Table]) -> Table:
+    """The people of all tables in one, sorted."""
+    order = np.argsort(np.concatenate([np.asarray(table["user"]) for table in tables]), kind="stable")
+
+    def column(name: str) -> np.ndarray | list[bytes]:
+        parts = [table[name] for table in tables]
+        if isinstance(parts[0], list):
+            whole = [blob for part in parts for blob in part]
+            return [whole[i] for i in order]
+        return np.concatenate([np.asarray(part) for part in parts])[order]
+
+    return {name: column(name) for name in tables[0]}
+
+
 @dataclass(eq=False)
 class PeopleInShards:
     """Everybody, on disk: behind every method of a fitted `PrefKin` whose people are not in memory."""
@@ -120,23 +134,18 @@ class PeopleInShards:
     read: dict[str, Any] = field(default_factory=dict)  # once for all who ask
 
     def _tables(self, columns: list[str], only: LabelArray | None = None) -> list[Table]:
-        shard = np.empty(0, dtype=np.intp) if only is None else self.data.shard_of(only)
-        numbers = range(self.data.n_shards) if only is None else np.unique(shard).tolist()
-        return [
-            table
-            for number in numbers
-            for table in self._in_shard(number, columns, None if only is None else only[shard == number])
-        ]
-
-    def _in_shard(self, number: int, columns: list[str], only: LabelArray | None = None) -> list[Table]:
-        """People of one shard: those who did not answer since, and those who did."""
+        """Shard after shard: those who did not answer since, and those who did."""
         from prefkin.data.buckets import read_table
 
-        columns = list(dict.fromkeys(["user", *columns]))
-        tables = [read_table(self.people / shard_name(number), columns, only)] if self.data.users[number] else []
-        if self.later is not None and (file := self.later / PEOPLE / shard_name(number)).exists():
-            return replaced(tables, read_table(file, columns, only))
-        return tables
+        columns, found = list(dict.fromkeys(["user", *columns])), list[Table]()
+        shard = np.arange(self.data.n_shards) if only is None else self.data.shard_of(only)
+        for number in np.unique(shard).tolist():
+            name, some = shard_name(number), None if only is None else only[shard == number]
+            tables = [read_table(self.people / name, columns, some)] if self.data.users[number] else []
+            if self.later is not None and (file := self.later / PEOPLE / name).exists():
+                tables = replaced(tables, read_table(file, columns, some))
+            found += tables
+        return found
 
     def _anew(self, name: str) -> list[FloatArray]:
         """An attribute of everybody, shard after shard, as it is now that groups have changed."""
@@ -183,31 +192,18 @@ class PeopleInShards:
         model._hold(rows)
         model.habit_, model._own_variance = np.zeros(len(rows)), self.own_variance
         model.structure_, model.evidence_ = self.structure, self.evidence
+        mixtures = self.groups
         if len(rows):
-            tables = self._tables(["user", "radius", "groups", "shares", "sites"], rows.labels)
-            labels = np.concatenate([np.asarray(table["user"]) for table in tables])
-            order = np.argsort(labels, kind="stable")
-            blobs = [blob for table in tables for blob in table["sites"]]
-            sizes = np.diff(rows.starts)
-            whole = np.concatenate(
-                [np.frombuffer(blobs[at], "<f8").reshape(-1, n) for at, n in zip(order, sizes.tolist(), strict=True)],
-                axis=1,
-            )
-            share = np.concatenate([self._shares(table) for table in tables])[order]
-            radius = np.concatenate([np.asarray(table["radius"]) for table in tables])[order]
-            if self.later is None:
-                model.__dict__["radius_"] = model.__dict__["_radii"] = radius
-        else:
-            whole, share = np.empty((3 * len(self.groups), 0)), np.empty((0, len(self.groups[0].sizes)))
-        data = self.metric.signed(rows)
-        shares = share, np.ones((len(rows), 1))
-        with single_threaded():
-            mixture, *wide = (
-                finished(finish(data, State.settled(shares[k], Sites.kept(*whole[3 * k : 3 * k + 3])), groups))
-                if len(rows)
-                else groups
-                for k, groups in enumerate(self.groups)
-            )
+            known, data = by_label(self._tables(["groups", "shares", "sites"], rows.labels)), self.metric.signed(rows)
+            blobs = zip(known["sites"], np.diff(rows.starts).tolist(), strict=True)
+            sites = np.concatenate([np.frombuffer(blob, "<f8").reshape(-1, n) for blob, n in blobs], axis=1)
+            shares = self._shares(known), np.ones((len(rows), 1))
+            with single_threaded():
+                mixtures = tuple(
+                    finished(finish(data, State.settled(share, Sites.kept(*part)), groups))
+                    for share, part, groups in zip(shares, np.split(sites, len(sites) // 3), self.groups, strict=False)
+                )
+        mixture, *wide = mixtures
         model._keep(Fitted(mixture, self.metric, wide[0] if wide else None, self.temperature))
         model.__dict__["_digest"] = self.digest
         return model

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -232,7 +233,7 @@ def place_step(people: People, state: State | None, told: Told) -> tuple[State, 
     """Everybody among the groups as they are known; who is sure of a group then is not asked again."""
     pieces = a_few(len(people), told.around.centres)
     states, sums = zip(*(_placed(people.between(few), told.between(few)) for few in pieces), strict=True)
-    return State.joined(states), sum(sums[1:], start=sums[0])
+    return State.joined(states), reduce(add, sums)
 
 
 def _placed(data: Signed, told: Told) -> tuple[State, Sums]:
@@ -388,7 +389,7 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
     for turn in parts.turns:
         placed |= dict.fromkeys(turn, around.centres.mean)  # what people of each part were told
         found.append(parts.each("place", partial(_told, around, kept, taught, none), turn))
-        sums = sum(found[1:], start=found[0])
+        sums = reduce(add, found)
         around = say(sums)
     columns = np.arange(len(kept))  # of memberships, in all parts: which groups they were when people were placed
     if not known.by_degrees:
