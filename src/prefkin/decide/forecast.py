@@ -77,22 +77,16 @@ def forecast(radii: Iterator[float], share: float, cap: int) -> Forecast:
     """
     now = next(radii)
     target, path = share * now, [now]
-    while path[-1] > target * (1.0 + ROUNDING) and len(path) <= cap:
-        radius = next(radii, None)
-        if radius is None:
+    enough = target * (1.0 + ROUNDING)
+    while path[-1] > enough and len(path) <= cap:
+        if (radius := next(radii, None)) is None:
             return Forecast(np.inf, now, target, len(path) - 1, np.array(path))
         path.append(radius)
-    return _extrapolated(path, target)
-
-
-def _extrapolated(path: list[float], target: float) -> Forecast:
-    simulated, now = len(path) - 1, path[0]
-    if path[-1] <= target * (1.0 + ROUNDING):
-        return Forecast(float(simulated), now, target, simulated, np.array(path))
-    precision = 1.0 / np.square(path)
-    half = simulated // 2
-    pace = (precision[-1] - precision[half]) / max(simulated - half, 1)
-    more = (1.0 / target**2 - precision[-1]) / pace if pace > 0 else np.inf
+    simulated, more = len(path) - 1, 0.0
+    if path[-1] > enough:
+        precision, half = 1.0 / np.square(path), simulated // 2
+        pace = (precision[-1] - precision[half]) / max(simulated - half, 1)
+        more = (1.0 / target**2 - precision[-1]) / pace if pace > 0 else np.inf
     return Forecast(float(np.ceil(simulated + more)), now, target, simulated, np.array(path))
 
 

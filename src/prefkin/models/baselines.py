@@ -185,15 +185,13 @@ class GroupShrinkage(PreferenceModel):
         seatings = [
             [_alternate(train, own, k, ridge) for (train, _), own in zip(folds, owns, strict=True)] for k in numbers
         ]
-        margins = [
-            [
-                _answered(test, _centres(train, seats, ridge)[seats])
-                for (train, test), seats in zip(folds, parts, strict=True)
-            ]
-            for parts in seatings
-        ]
+
+        def margins(parts: list[IntArray]) -> FloatArray:
+            both = zip(folds, parts, strict=True)
+            return np.concatenate([_answered(test, _centres(train, at, ridge)[at]) for (train, test), at in both])
+
         weights = np.concatenate([test.rows.weights for _, test in folds])
-        best = best_option([np.concatenate(each) for each in margins], weights)[0]
+        best = best_option([margins(parts) for parts in seatings], weights)[0]
         return _alternate(rows, estimate_users(rows, ridge=ridge), numbers[best], ridge), seatings[best]
 
     # -- the common interface ----------------------------------------------------------------------------------------

@@ -188,19 +188,15 @@ class PrefKin(PreferenceModel):
         more = more._replace(rows=rows)
         gain = gain_of_refit(self._fitted, new)
         fitted = taken_in(self._fitted, more)
-        own = self._own_of(rows, fitted.metric, more) if "own_theta_" in self.__dict__ else None
+        own = None
+        if "own_theta_" in self.__dict__:  # known of those who said nothing new
+            own = np.empty((len(rows), rows.dim))
+            own[more.before], own[more.who] = self.own_theta_, self._estimated(only(rows, more.who), fitted.metric)
         self._hold(rows)
         self.habit_, self.refit_gain_ = habits, gain
         self._keep(fitted)
         if own is not None:
             self.__dict__["own_theta_"] = own
-
-    def _own_of(self, rows: UserRows, metric: Metric, more: Grown) -> FloatArray:
-        """`own_theta_`, computed for those alone who said something new."""
-        own = np.empty((len(rows), rows.dim))
-        own[more.before] = self.own_theta_
-        own[more.who] = self._estimated(only(rows, more.who), metric)
-        return own
 
     def _estimated(self, rows: UserRows, metric: Metric) -> FloatArray:
         measured = replace(rows, rows=rows.rows._replace(Z=metric.rows(rows.rows.Z)))

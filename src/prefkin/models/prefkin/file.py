@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import expand
 from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.metric import Metric
-from prefkin.models.prefkin.mixture import Prior, finished, solved
+from prefkin.models.prefkin.mixture import Mixture, Prior, finished, solved
 
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
@@ -58,22 +57,22 @@ def restored(model: PrefKin, about: dict[str, Any], labels: Any, arrays: dict[st
     model._from_file(about, labels, arrays)
     users = model._users
     model.habit_ = arrays.get("habit", np.zeros(len(users)))
-    sites = _restored(arrays, "site")
-    within, between, top, evidence = about["numbers"]
     # files of before 0.3 hold what features were divided by
     metric = Metric(arrays["root"] if "root" in arrays else 1.0 / arrays["scale"])
-    quadratics = expand(metric.signed(users), sites)
-    prior = Prior(arrays["m0"], within, between, top, about.get("lonely", 0.0))
-    mixture = solved(quadratics, sites, arrays["share"], prior, evidence)
-    wide = None
+    data = metric.signed(users)
+
+    def people(name: str, share: FloatArray, prior: Prior, evidence: float) -> Mixture:
+        sites = Sites.kept(*(arrays[f"{name}_{part}"] for part in ("precision", "pull", "level")))
+        return finished(solved(expand(data, sites), sites, share, prior, evidence))
+
+    within, between, top, evidence = about["numbers"]
+    prior, wide = Prior(arrays["m0"], within, between, top, about.get("lonely", 0.0)), None
+    mixture = people("site", arrays["share"], prior, evidence)
     if about.get("wide"):  # one group with everybody, around 0
         *spreads, evidence = about["wide"]
-        sites = _restored(arrays, "wide")
         prior = Prior(np.zeros(metric.dim), *spreads)
-        everybody = np.ones((len(users), 1))
-        quadratics = expand(metric.signed(users), sites)
-        wide = solved(quadratics, sites, everybody, prior, evidence)
-    model._keep(Fitted(finished(mixture), metric, None if wide is None else finished(wide), about["heat"]))
+        wide = people("wide", np.ones((len(users), 1)), prior, evidence)
+    model._keep(Fitted(mixture, metric, wide, about["heat"]))
     model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
     model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
     kept = {name: about["evidence"][name] for name in ("by degrees", "groups")}
@@ -91,8 +90,3 @@ def restored(model: PrefKin, about: dict[str, Any], labels: Any, arrays: dict[st
 def _kept(sites: Sites, name: str) -> dict[str, FloatArray]:
     """Sites for a model file."""
     return {f"{name}_precision": sites.precision, f"{name}_pull": sites.pull, f"{name}_level": sites.level}
-
-
-def _restored(arrays: Mapping[str, FloatArray], name: str) -> Sites:
-    """Sites out of one."""
-    return Sites.kept(*(arrays[f"{name}_{part}"] for part in ("precision", "pull", "level")))
