@@ -81,7 +81,6 @@ class ActiveSession:
         rule: str = "coverage",
         **settings: Unpack[Settings],
     ) -> None:
-        _refuse_other_features(candidates, rows.Z.shape[1])
         with single_threaded():
             self._open(Likelihood(rows, theta, ridge=ridge, kappa=kappa), candidates, rule, **settings)
 
@@ -99,7 +98,6 @@ class ActiveSession:
 
         habit : log odds by which this user takes the first side, whatever is on it
         """
-        _refuse_other_features(candidates, len(prior.mean))
         return cls._of(Posterior(prior, habit), candidates, rule, **settings)
 
     @classmethod
@@ -107,7 +105,6 @@ class ActiveSession:
         cls, population: Population, candidates: Candidates, *, rule: str = "information", **settings: Unpack[Settings]
     ) -> Self:
         """A session with somebody of whom nothing is known but that they are one of this population."""
-        _refuse_other_features(candidates, population.dim)
         return cls._of(Mixture(population), candidates, rule, **settings)
 
     @classmethod
@@ -128,6 +125,8 @@ class ActiveSession:
         label: Hashable = None,
         model: str = "",
     ) -> None:
+        if candidates.dim != (dim := len(listener.start.mean)):
+            raise SessionError(f"the candidates have {candidates.dim} features, the model has {dim}")
         self.user, self.label = user, user if label is None else label
         self.candidates, self.rule, self.repeat = candidates, rule, repeat
         self.listener = listener
@@ -501,11 +500,6 @@ def _same_stream(rng: np.random.Generator) -> np.random.Generator:
     bits: np.random.BitGenerator = np.random.PCG64(_ANY_SEED)
     bits.state = rng.bit_generator.state
     return np.random.Generator(bits)
-
-
-def _refuse_other_features(candidates: Candidates, dim: int) -> None:
-    if candidates.dim != dim:
-        raise SessionError(f"the candidates have {candidates.dim} features, the model has {dim}")
 
 
 def _refuse_other_answers(answers: Sequence[Any]) -> None:

@@ -324,17 +324,9 @@ class OffC2PL(PreferenceModel):
         if self._crowd is not None:
             return self._crowd.fold_in(new)
         known, alone = self.graph_, self._locate(new, n_users=len(self._users))
-        at = len(known)  # the newcomer's position behind everybody else
-        points = Graph(
-            np.vstack([known.theta, alone.theta]),
-            np.append(known.radius, alone.radius),
-            np.zeros(at + 1),
-            self.alpha,
-            np.append(known.enough, alone.enough),
-            None if known.beliefs is None or alone.beliefs is None else known.beliefs.joined(alone.beliefs),
-        )
+        points, at = Graph.together([known, alone]), len(known)  # the newcomer is behind everybody else
         threshold = APPENDIX[str(self.gamma)](points, at) if self.gamma in APPENDIX else known.gamma[0]
-        members = replace(points, gamma=np.full(at + 1, threshold)).neighbours(at)[:-1]
+        members = points.under(threshold).neighbours(at)[:-1]
         theta = alone.theta[0]
         if len(members):
             rows = Rows.join([self._users.of_many(members), new.rows])
