@@ -17,6 +17,7 @@ __all__ = [
     "TRUST",
     "Effort",
     "affordable",
+    "bounded",
     "largest_crowd",
     "most_teachers",
     "searching",
@@ -126,6 +127,12 @@ class Drawn:
 LIMITS, TRUST, CALIBRATION, METRIC, HABIT, DRAWN = (
     Limits(), Trust(), Calibration(), Learning(), Side(), Drawn()
 )  # fmt: skip
+
+
+def bounded(variance: float) -> float:
+    """Within what a variance may be."""
+    return float(np.clip(variance, LIMITS.least_variance, LIMITS.most_variance))
+
 
 _ROUND = 5e8  # multiplications up to which a round over all users costs too little to spare anything
 _SEARCH = 5e9  # multiplications that a round over those may take among whom groups are sought: a minute or two in all
