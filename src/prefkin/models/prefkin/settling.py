@@ -231,8 +231,8 @@ def a_few(people: int, centres: Centres) -> Iterator[slice]:
 @in_one_order
 def place_step(people: People, state: State | None, told: Told) -> tuple[State, Sums]:  # noqa: ARG001 - as all steps
     """Everybody among the groups as they are known; who is sure of a group then is not asked again."""
-    pieces = a_few(len(people), told.around.centres)
-    states, sums = zip(*(_placed(people.between(few), told.between(few)) for few in pieces), strict=True)
+    every = a_few(len(people), told.around.centres)
+    states, sums = zip(*(_placed(people.between(few), told.between(few)) for few in every), strict=True)
     return State.joined(states), reduce(add, sums)
 
 
