@@ -1,5 +1,7 @@
 """How many more answers it takes, and when there are enough: checked by asking simulated people."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -46,21 +48,17 @@ def test_the_expected_slope_is_a_mean_over_the_posterior(rng):
 def test_the_forecast_of_a_known_course_is_exact_and_its_extrapolation_near():
     """Questions along d axes in turn, each adding 1/4: 1/radius² grows in steps of equal size every d questions."""
 
-    def axes():
-        n = 0
+    def radii():
+        belief = Belief(np.zeros(3), np.eye(3))
+        yield belief.radius
+        for n in count():
+            belief = belief.heard(np.eye(3)[n % 3], 0.25)
+            yield belief.radius
 
-        def ask(_):
-            nonlocal n
-            z = np.eye(3)[n % 3]
-            n += 1
-            return z, 0.25
-
-        return ask
-
-    played = forecast(Belief(np.zeros(3), np.eye(3)), axes(), 0.5, 200)
+    played = forecast(radii(), 0.5, 200)
     assert played.answers == 36  # 1 + n/12 = 4 in each of three directions
     assert not played.extrapolated
-    short = forecast(Belief(np.zeros(3), np.eye(3)), axes(), 0.5, 12)
+    short = forecast(radii(), 0.5, 12)
     assert short.extrapolated
     assert short.answers == pytest.approx(36, abs=3)
     assert "extrapolated from 12" in str(short)

@@ -1,11 +1,17 @@
-"""People in shards, in memory: what `settling.settle` makes of them is what shards must find."""
+"""People in shards, in memory: where the same steps lead is what shards must find."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from prefkin.data.rows import Rows, UserRows
+from prefkin.execution.blas import in_one_order
 from prefkin.models.prefkin import shards
+from prefkin.models.prefkin.mixture import alone_in
+from prefkin.models.prefkin.settling import STEPS, Loners, Seats, State, finish, loners_of, settle_parts
 
 
 def in_turns(data, labels):
@@ -20,3 +26,41 @@ def in_turns(data, labels):
     order = np.argsort(everybody.labels)
     who = order[np.searchsorted(everybody.labels, labels, sorter=order)]
     return everybody, who, sum(map(len, early)) if late else None
+
+
+@in_one_order
+def settle_in_turns(known, who, data, first):
+    """As `settling.settle`, with the `first` so many placed before the others."""
+    parts = Turns(known, who, data, first)
+    around = settle_parts(parts, known)
+    return replace(finish(data, State.joined(list(parts.states.values())), around), others=None)
+
+
+class Turns:
+    """Everybody is one part, or two: the `first` so many, and then the others."""
+
+    def __init__(self, known, who, data, first):
+        self.cuts = np.array([0, len(data)] if first is None else [0, first, len(data)])
+        self.known, self.who = known, who
+        self.data = [data.between(slice(*each)) for each in pairwise(self.cuts)]
+        self.turns, self.states = [[part] for part in range(len(self.data))], {}
+
+    def taught(self):
+        part = np.searchsorted(self.cuts, self.who, side="right") - 1
+        return Seats(part, self.who - self.cuts[part], self.known.share)
+
+    def each(self, step, tell, only=None):
+        found = []
+        for part in range(len(self.data)) if only is None else only:
+            self.states[part], sums = STEPS[step](self.data[part], self.states.get(part), tell(part))
+            found.append(sums)
+        return sum(found[1:], start=found[0])
+
+    def loners(self, around, most):
+        alone = [np.flatnonzero(alone_in(state.share) > 0.5) for state in self.states.values()]
+        part, position = np.repeat(np.arange(len(alone)), [len(each) for each in alone]), np.concatenate(alone)
+        chosen = np.linspace(0, len(part) - 1, min(len(part), most)).astype(int)
+        part, position = part[chosen], position[chosen]
+        return Loners.joined(
+            [loners_of(data, self.states[k], position[part == k], around.prior, k) for k, data in enumerate(self.data)]
+        )

@@ -7,9 +7,8 @@ lose by being given the actions that seem best today.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,7 +17,7 @@ from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.decide.belief import Belief
 
-__all__ = ["Enough", "Forecast", "Player", "forecast", "posterior_regrets", "rehearse"]
+__all__ = ["Enough", "Forecast", "forecast", "posterior_regrets"]
 
 DRAWS_AT_ONCE = 2_000_000  # numbers
 MOST_CONTEXTS = 500  # whose mean regret stands for that of all, within some percent
@@ -70,60 +69,24 @@ class Enough:
         )
 
 
-def forecast(
-    belief: Belief, next_question: Callable[[Belief], tuple[FloatArray, float] | None], share: float, cap: int
-) -> Forecast:
-    """Play questions until the radius is down to `share` of what it is, at most `cap` of them.
+def forecast(radii: Iterator[float], share: float, cap: int) -> Forecast:
+    """Ask until the radius is down to `share` of what it is, at most `cap` questions.
 
-    `next_question` gives z of the next question and the information that its answer adds along z, or None when no
-    pair is left. Beyond the cap 1/radius², which grows steadily once every direction is asked about, goes on as in the
-    second half of what was played.
+    `radii` are those after 0, 1, ... questions, as long as there is one to ask. Beyond the cap 1/radius², which grows
+    steadily once every direction is asked about, goes on as in the second half of what was played.
     """
-    now = belief.radius
+    now = next(radii)
     target, path = share * now, [now]
-    while path[-1] > target * (1.0 + ROUNDING) and len(path) <= cap:
-        asked = next_question(belief)
-        if asked is None:
+    enough = target * (1.0 + ROUNDING)
+    while path[-1] > enough and len(path) <= cap:
+        if (radius := next(radii, None)) is None:
             return Forecast(np.inf, now, target, len(path) - 1, np.array(path))
-        belief = belief.heard(*asked)
-        path.append(belief.radius)
-    return _extrapolated(path, target)
-
-
-class Player(Protocol):
-    """Somebody who rehearses a session."""
-
-    @property
-    def radius(self) -> float:
-        """What is left to know."""
-
-    def answer(self) -> bool:
-        """One question more, or False when there is none."""
-
-
-def rehearse(players: Sequence[Player], share: float, cap: int) -> Forecast:
-    """The same from people who answer: the radius is the root mean square of theirs."""
-
-    def radius() -> float:
-        return float(np.sqrt(np.mean([player.radius**2 for player in players])))
-
-    path = [radius()]
-    target = share * path[0]
-    while path[-1] > target * (1.0 + ROUNDING) and len(path) <= cap:
-        if not all(player.answer() for player in players):
-            return Forecast(np.inf, path[0], target, len(path) - 1, np.array(path))
-        path.append(radius())
-    return _extrapolated(path, target)
-
-
-def _extrapolated(path: list[float], target: float) -> Forecast:
-    simulated, now = len(path) - 1, path[0]
-    if path[-1] <= target * (1.0 + ROUNDING):
-        return Forecast(float(simulated), now, target, simulated, np.array(path))
-    precision = 1.0 / np.square(path)
-    half = simulated // 2
-    pace = (precision[-1] - precision[half]) / max(simulated - half, 1)
-    more = (1.0 / target**2 - precision[-1]) / pace if pace > 0 else np.inf
+        path.append(radius)
+    simulated, more = len(path) - 1, 0.0
+    if path[-1] > enough:
+        precision, half = 1.0 / np.square(path), simulated // 2
+        pace = (precision[-1] - precision[half]) / max(simulated - half, 1)
+        more = (1.0 / target**2 - precision[-1]) / pace if pace > 0 else np.inf
     return Forecast(float(np.ceil(simulated + more)), now, target, simulated, np.array(path))
 
 

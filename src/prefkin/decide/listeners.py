@@ -32,21 +32,17 @@ SAME = 1e-4  # by which estimates of other versions, from the same answers, may 
 class Running(ABC):
     """Those who keep one estimate up to date."""
 
+    start: Belief  # what query rules start from
     theta: FloatArray  # the estimate from all that was heard
     _estimate: RunningEstimate
 
     def __init__(self, theta: FloatArray) -> None:
-        self.theta = self._first = np.array(theta, dtype=np.float64)
+        self.theta = np.array(theta, dtype=np.float64)
         self.trail = np.zeros_like(self.theta)  # Σ_n θ̃ⁿ
         self._heard: list[tuple[FloatArray, float]] = []
         self._belief: Belief | None = None
 
     # -- what the two decide -----------------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def start(self) -> Belief:
-        """What query rules start from."""
 
     @property
     @abstractmethod
@@ -62,13 +58,13 @@ class Running(ABC):
     def identity(self) -> tuple[FloatArray, ...]:
         """What it starts from: by that a saved session recognises it, where there is no model to ask."""
 
-    @abstractmethod
     def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
         """A row as the running estimate knows it, and its offset."""
+        return z, 0.0
 
-    @abstractmethod
     def _leave(self, point: FloatArray) -> FloatArray:
         """θ of what the running estimate has found."""
+        return point
 
     @abstractmethod
     def _believe(self) -> Belief: ...
@@ -159,9 +155,10 @@ class Likelihood(Running):
         self.offline, self.ridge, self.kappa = rows, ridge, kappa
         self._estimate = RunningEstimate(rows, self.theta, ridge=ridge)
         self._M = information_matrix(rows, ridge=ridge, kappa=kappa)
+        self.start = Belief.from_information(self.theta, self._M)  # M̃: how well rows cover each direction
 
     def _fresh(self) -> Likelihood:
-        return Likelihood(self.offline, self._first, ridge=self.ridge, kappa=self.kappa)
+        return Likelihood(self.offline, self.start.mean, ridge=self.ridge, kappa=self.kappa)
 
     def identity(self) -> tuple[FloatArray, ...]:
         """Neighbours' rows."""
@@ -171,11 +168,6 @@ class Likelihood(Running):
     def rows(self) -> Rows:
         """The neighbours' rows and the answers."""
         return self._estimate.rows
-
-    @property
-    def start(self) -> Belief:
-        """M̃: how well the rows cover each direction, whatever was answered."""
-        return Belief.from_information(self._first, self._M)
 
     @property
     def information(self) -> tuple[FloatArray, FloatArray]:
@@ -190,12 +182,6 @@ class Likelihood(Running):
             return self.theta.copy()
         weight = len(self.theta) * float(eigvalsh(self.information[1], subset_by_index=[0, 0])[0])
         return (weight * self.theta + self.trail) / (weight + self.n_answers)
-
-    def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
-        return z, 0.0
-
-    def _leave(self, point: FloatArray) -> FloatArray:
-        return point
 
     def _believe(self) -> Belief:
         hessian = gram(self.rows._replace(weights=self._estimate.curvature()))
@@ -213,25 +199,20 @@ class Posterior(Running):
     def __init__(self, prior: Belief, habit: float = 0.0) -> None:
         nothing = Rows(np.empty((0, len(prior.mean))), np.empty(0), np.empty(0))
         super().__init__(prior.mean)
-        self._prior, self._habit = prior, habit
+        self.start, self._habit = prior, habit
         self._estimate = RunningEstimate(nothing, np.zeros_like(self.theta), ridge=1.0)
 
     def _fresh(self) -> Posterior:
-        return Posterior(self._prior, self._habit)
+        return Posterior(self.start, self._habit)
 
     def identity(self) -> tuple[FloatArray, ...]:
         """The prior."""
-        return self._prior.mean, self._prior.root
-
-    @property
-    def start(self) -> Belief:
-        """The prior."""
-        return self._prior
+        return self.start.mean, self.start.root
 
     @property
     def information(self) -> tuple[FloatArray, FloatArray]:
         """Precision of the prior, and of the posterior now."""
-        return self._prior.information, self.belief.information
+        return self.start.information, self.belief.information
 
     @property
     def preference(self) -> FloatArray:
@@ -239,18 +220,18 @@ class Posterior(Running):
         return self.theta.copy()
 
     def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
-        return z @ self._prior.root, float(z @ self._prior.mean) + self._habit
+        return z @ self.start.root, float(z @ self.start.mean) + self._habit
 
     def _leave(self, point: FloatArray) -> FloatArray:
-        return self._prior.mean + self._prior.root @ point
+        return self.start.mean + self.start.root @ point
 
     def _believe(self) -> Belief:
         if self.n_answers == 0:
-            return self._prior
+            return self.start
         hessian = gram(self._estimate.rows._replace(weights=self._estimate.curvature()))
         hessian[np.diag_indices_from(hessian)] += 1.0
         factor = factored(hessian)
-        return Belief(self.theta, solve_triangular(factor, self._prior.root.T, lower=True).T)
+        return Belief(self.theta, solve_triangular(factor, self.start.root.T, lower=True).T)
 
 
 class Mixture:
@@ -260,37 +241,28 @@ class Mixture:
     """
 
     def __init__(self, population: Population) -> None:
-        self._start = self._now = population.nobody
-
-    @property
-    def start(self) -> MixtureBelief:
-        """People in general."""
-        return self._start
-
-    @property
-    def belief(self) -> MixtureBelief:
-        """The posterior over groups, and within each."""
-        return self._now
+        self.start: MixtureBelief = population.nobody  # people in general
+        self.belief = self.start  # the posterior over groups, and within each
 
     @property
     def theta(self) -> FloatArray:
         """E θ."""
-        return self._now.mean
+        return self.belief.mean
 
     @property
     def preference(self) -> FloatArray:
         """E θ."""
-        return self._now.mean.copy()
+        return self.belief.mean.copy()
 
     @property
     def information(self) -> tuple[FloatArray, FloatArray]:
         """Precision of the normal distributions nearest to both beliefs."""
-        return self._start.information, self._now.information
+        return self.start.information, self.belief.information
 
     @property
     def n_answers(self) -> int:
         """Answers heard so far."""
-        return len(self._now.X)
+        return len(self.belief.X)
 
     def hear(self, z: FloatArray, y: float) -> None:
         """Weigh the groups again."""
@@ -298,14 +270,14 @@ class Mixture:
 
     def hear_all(self, Z: FloatArray, y: FloatArray) -> None:
         """The same for several answers, in little more time than for one."""
-        after = self._now.hearing(Z, y)
+        after = self.belief.hearing(Z, y)
         after.mean  # noqa: B018 (computed now, so that whatever fails leaves everything as it was)
-        self._now = after
+        self.belief = after
 
     def without_last(self) -> Mixture:
         """The rows without the last."""
-        other = Mixture(self._start.population)
-        other._now = self._now.without_last()
+        other = Mixture(self.start.population)
+        other.belief = self.belief.without_last()
         return other
 
     def copy(self) -> Self:
@@ -314,7 +286,7 @@ class Mixture:
 
     def identity(self) -> tuple[FloatArray, ...]:
         """The population."""
-        people = self._start.population
+        people = self.start.population
         return people.log_weights, people.means, people.covariances
 
     def state(self) -> dict[str, Any]:
@@ -324,7 +296,7 @@ class Mixture:
     def restore(self, Z: FloatArray, y: FloatArray, state: dict[str, Any]) -> None:  # noqa: ARG002
         """Hear them again."""
         for z, answer in zip(Z[:, None], y[:, None], strict=True):
-            self._now = self._now.hearing(z, answer)
+            self.belief = self.belief.hearing(z, answer)
 
     def compare(self, state: dict[str, Any]) -> None:  # noqa: ARG002
         """It is younger than that version."""

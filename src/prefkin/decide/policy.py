@@ -161,28 +161,24 @@ class _Problem:
         """μ(π) − w."""
         return self.candidates.mean(actions) - self.reference
 
-    def norm(self, shift: FloatArray) -> float:
-        """‖shift‖_{M̃⁻¹}."""
-        return float(np.linalg.norm(shift @ self.root))
-
     def value(self, actions: IntArray) -> float:
         """J̃."""
-        shift = self.shift(actions)
-        return float(shift @ self.theta) - self.beta * self.norm(shift)
+        return self.policy(actions).value
+
+    def values(self, shifts: FloatArray) -> FloatArray:
+        """J̃ of each μ(π) − w."""
+        return shifts @ self.theta - self.beta * np.linalg.norm(shifts @ self.root, axis=1)
 
     def per_row_value(self) -> FloatArray:
         """The pessimistic value of each action as if its context were the only one."""
         rows, block = self.candidates.features, 8192
-        scores = np.empty(len(rows))
-        for at in range(0, len(rows), block):
-            shift = rows[at : at + block] - self.reference
-            scores[at : at + block] = shift @ self.theta - self.beta * np.linalg.norm(shift @ self.root, axis=1)
-        return scores
+        blocks = (rows[at : at + block] - self.reference for at in range(0, len(rows), block))
+        return np.concatenate([self.values(shifts) for shifts in blocks])
 
-    def policy(self, actions: IntArray, upper: float) -> Policy:
-        """What is returned."""
+    def policy(self, actions: IntArray, upper: float = -np.inf) -> Policy:
+        """What is returned; `upper` bounds every policy's J̃: this one's where it is not given."""
         shift = self.shift(actions)
-        reward, penalty = float(shift @ self.theta), self.beta * self.norm(shift)
+        reward, penalty = float(shift @ self.theta), self.beta * float(np.linalg.norm(shift @ self.root))
         value = reward - penalty
         return Policy(actions, value, max(upper, value), reward, penalty, shift + self.reference)
 
@@ -299,9 +295,7 @@ def _deterministic(problem: _Problem, mixture: _Mixture, starts: list[IntArray])
     tries = RESTARTS if len(moves.rows) * problem.candidates.dim < 100_000 else 2
     best = max((moves.improve(policy) for policy in [_rounded(problem, mixture), *starts[:tries]]), key=problem.value)
     better = _enumerate(problem, mixture, best)
-    if better is None:
-        return problem.policy(best, mixture.upper)
-    return problem.policy(better, upper=problem.value(better))
+    return problem.policy(best, mixture.upper) if better is None else problem.policy(better)
 
 
 def _rounded(problem: _Problem, mixture: _Mixture) -> IntArray:
@@ -413,7 +407,7 @@ def _enumerate(problem: _Problem, mixture: _Mixture, best: IntArray) -> IntArray
     for column, x in enumerate(undecided):
         now = candidates.features[candidates.starts[x] + best[x]]
         shift += candidates.weights[x] * (candidates.features[chosen[:, column]] - now)
-    values = shift @ problem.theta - problem.beta * np.linalg.norm(shift @ problem.root, axis=1)
+    values = problem.values(shift)
     winner = int(np.argmax(values))
     if not values[winner] > value:
         return best

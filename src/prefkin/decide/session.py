@@ -13,7 +13,7 @@ from itertools import islice
 from numbers import Integral
 from operator import index
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 from scipy.linalg import eigvalsh
@@ -25,7 +25,7 @@ from prefkin.data.digest import digest
 from prefkin.data.rows import Rows
 from prefkin.data.storage import label_to_json
 from prefkin.decide.belief import Belief
-from prefkin.decide.forecast import Enough, Forecast, forecast, posterior_regrets, rehearse
+from prefkin.decide.forecast import Enough, Forecast, forecast, posterior_regrets
 from prefkin.decide.listeners import Likelihood, Listener, Mixture, Posterior
 from prefkin.decide.population import Population
 from prefkin.decide.rules import QueryRule, rule_named
@@ -34,12 +34,22 @@ from prefkin.decide.states import STATE_VERSION, UNDO, answers_of, fingerprint, 
 from prefkin.errors import InvalidParameter, SessionError
 from prefkin.execution.blas import in_one_order, single_threaded
 
-__all__ = ["ActiveSession"]
+__all__ = ["ActiveSession", "Settings"]
 
 PLAYS = 6  # people who rehearse a newcomer's session
 LONGEST_PLAY = 40  # questions
 PLAYED_CONTEXTS = 200
 _ANY_SEED = np.random.SeedSequence(0)
+
+
+class Settings(TypedDict, total=False):
+    """How a session is held, whatever it starts from."""
+
+    repeat: bool  # may a pair that was answered be asked again? Not unless it is said
+    rng: np.random.Generator  # from which rule "random" draws
+    user: Hashable  # None: a newcomer
+    label: Hashable  # what to call a newcomer
+    model: str  # by which a saved session recognises where it came from
 
 
 class ActiveSession:
@@ -69,14 +79,10 @@ class ActiveSession:
         ridge: float,
         kappa: float,
         rule: str = "coverage",
-        repeat: bool = False,
-        rng: np.random.Generator | None = None,
-        user: Hashable = None,
-        model: str = "",
+        **settings: Unpack[Settings],
     ) -> None:
-        _refuse_other_features(candidates, rows.Z.shape[1])
         with single_threaded():
-            self._open(Likelihood(rows, theta, ridge=ridge, kappa=kappa), candidates, rule, repeat, rng, user, model)
+            self._open(Likelihood(rows, theta, ridge=ridge, kappa=kappa), candidates, rule, **settings)
 
     @classmethod
     def from_belief(
@@ -86,37 +92,25 @@ class ActiveSession:
         *,
         habit: float = 0.0,
         rule: str = "posterior",
-        repeat: bool = False,
-        rng: np.random.Generator | None = None,
-        user: Hashable = None,
-        model: str = "",
+        **settings: Unpack[Settings],
     ) -> Self:
         """A session that starts from a posterior instead of rows, and follows the posterior from there.
 
         habit : log odds by which this user takes the first side, whatever is on it
         """
-        _refuse_other_features(candidates, len(prior.mean))
-        session = cls.__new__(cls)
-        session._open(Posterior(prior, habit), candidates, rule, repeat, rng, user, model)
-        return session
+        return cls._of(Posterior(prior, habit), candidates, rule, **settings)
 
     @classmethod
     def of_newcomer(
-        cls,
-        population: Population,
-        candidates: Candidates,
-        *,
-        rule: str = "information",
-        repeat: bool = False,
-        rng: np.random.Generator | None = None,
-        user: Hashable = None,
-        label: Hashable = None,
-        model: str = "",
+        cls, population: Population, candidates: Candidates, *, rule: str = "information", **settings: Unpack[Settings]
     ) -> Self:
         """A session with somebody of whom nothing is known but that they are one of this population."""
-        _refuse_other_features(candidates, population.dim)
+        return cls._of(Mixture(population), candidates, rule, **settings)
+
+    @classmethod
+    def _of(cls, listener: Listener, candidates: Candidates, rule: str, **settings: Unpack[Settings]) -> Self:
         session = cls.__new__(cls)
-        session._open(Mixture(population), candidates, rule, repeat, rng, user, model, label)
+        session._open(listener, candidates, rule, **settings)
         return session
 
     @in_one_order
@@ -125,12 +119,14 @@ class ActiveSession:
         listener: Listener,
         candidates: Candidates,
         rule: str,
-        repeat: bool,
-        rng: np.random.Generator | None,
-        user: Hashable,
-        model: str,
+        repeat: bool = False,
+        rng: np.random.Generator | None = None,
+        user: Hashable = None,
         label: Hashable = None,
+        model: str = "",
     ) -> None:
+        if candidates.dim != (dim := len(listener.start.mean)):
+            raise SessionError(f"the candidates have {candidates.dim} features, the model has {dim}")
         self.user, self.label = user, user if label is None else label
         self.candidates, self.rule, self.repeat = candidates, rule, repeat
         self.listener = listener
@@ -154,15 +150,19 @@ class ActiveSession:
     @in_one_order
     def ask(self) -> Question:
         """The next question; the same one until it is answered or skipped  [paper: query]."""
-        if self._pending is None:
-            self._pending = self._rule.pick(self._closed, lambda: self.belief)
-        if self._pending is None:
+        if (question := self._next()) is None:
             asked = (
                 f"all pairs of the {len(self.candidates)} contexts have been asked"
                 if self.log
-                else (f"none of the {len(self.candidates)} contexts has two different actions")
+                else f"none of the {len(self.candidates)} contexts has two different actions"
             )
             raise SessionError(f"{asked}; give more candidates, or allow repeats with repeat=True")
+        return question
+
+    def _next(self) -> Question | None:
+        """The question that is open, or the next one of the rule."""
+        if self._pending is None:
+            self._pending = self._rule.pick(self._closed, lambda: self.belief)
         return self._pending
 
     @in_one_order
@@ -321,22 +321,39 @@ class ActiveSession:
         if not 0 < share < 1:
             raise SessionError(f"share must be between 0 and 1, for example 0.5 to halve; got {share!r}")
         if isinstance(self.listener, Mixture):
-            rng = np.random.default_rng(0)
-            likely = self.listener.belief.draws(PLAYS, rng).T
-            return rehearse([_Play(self, theta, rng) for theta in likely], share, min(cap, LONGEST_PLAY))
+            return forecast(self._rehearsed(), share, min(cap, LONGEST_PLAY))
+        return forecast(self._expected(), share, cap)
+
+    def _expected(self) -> Iterator[float]:
+        """The radius, and after each question that the rule would ask, with the information expected of its answer."""
         known = self.belief
         questions = self._upcoming(lambda: known)
-
-        def next_question(belief: Belief) -> tuple[FloatArray, float] | None:
-            nonlocal known
-            known = belief
-            question = next(questions, None)
-            if question is None:
-                return None
+        yield known.radius
+        for question in questions:
             z = self.difference(question)
-            return z, belief.expected_slope(z)
+            known = known.heard(z, known.expected_slope(z))
+            yield known.radius
 
-        return forecast(known, next_question, share, cap)
+    def _rehearsed(self) -> Iterator[float]:
+        """The same from people who may be the one of this session, and answer: the root mean square of their radii."""
+        rng = np.random.default_rng(0)
+        likely = self.listener.belief.draws(PLAYS, rng).T
+        for radii in zip(*(self._played(theta, rng) for theta in likely), strict=False):  # until one has no pair left
+            yield float(np.sqrt(np.mean(np.square(radii))))
+
+    def _played(self, theta: FloatArray, rng: np.random.Generator) -> Iterator[float]:
+        """Somebody with this preference answers, about some of the contexts left: the radius before and after each."""
+        shown, touched = self.candidates, self._closed.touched()
+        left = np.setdiff1d(np.flatnonzero(shown.sizes > 1), [] if self.repeat else touched)
+        left = left if len(left) else np.arange(len(shown))
+        some = np.sort(rng.choice(left, min(len(left), PLAYED_CONTEXTS), replace=False))
+        few = Candidates([shown.of(x) for x in some])
+        play = self._of(self.listener.copy(), few, self.rule, repeat=self.repeat, rng=rng)
+        yield play.belief.radius
+        for question in iter(play._next, None):
+            likely = expit(float(play.difference(question) @ theta))
+            play.tell(question, bool(rng.random() < likely))
+            yield play.belief.radius
 
     @in_one_order
     def enough(self, tolerance: float = 0.1, level: float = 0.95, draws: int = 1000, random_state: Any = 0) -> Enough:
@@ -478,44 +495,11 @@ class ActiveSession:
         return Question(x, i, j, question.score)
 
 
-class _Play:
-    """Somebody who may be the person of a session, and answers instead, about some of the contexts left."""
-
-    def __init__(self, session: ActiveSession, theta: FloatArray, rng: np.random.Generator) -> None:
-        shown, touched = session.candidates, session._closed.touched()
-        left = np.setdiff1d(np.flatnonzero(shown.sizes > 1), [] if session.repeat else touched)
-        left = left if len(left) else np.arange(len(shown))
-        some = np.sort(rng.choice(left, min(len(left), PLAYED_CONTEXTS), replace=False))
-        few = Candidates([shown.of(x) for x in some])
-        self.session, self.theta, self.rng = ActiveSession.__new__(ActiveSession), theta, rng
-        self.session._open(session.listener.copy(), few, session.rule, session.repeat, rng, None, "")
-
-    @property
-    def radius(self) -> float:
-        """What is left to know."""
-        return self.session.belief.radius
-
-    def answer(self) -> bool:
-        """One question more, or False when there is none."""
-        try:
-            question = self.session.ask()
-        except SessionError:
-            return False
-        likely = expit(float(self.session.difference(question) @ self.theta))
-        self.session.tell(question, bool(self.rng.random() < likely))
-        return True
-
-
 def _same_stream(rng: np.random.Generator) -> np.random.Generator:
     """A generator that will draw the same; a fifth of what a deep copy takes."""
     bits: np.random.BitGenerator = np.random.PCG64(_ANY_SEED)
     bits.state = rng.bit_generator.state
     return np.random.Generator(bits)
-
-
-def _refuse_other_features(candidates: Candidates, dim: int) -> None:
-    if candidates.dim != dim:
-        raise SessionError(f"the candidates have {candidates.dim} features, the model has {dim}")
 
 
 def _refuse_other_answers(answers: Sequence[Any]) -> None:

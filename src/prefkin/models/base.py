@@ -11,15 +11,13 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import Any, BinaryIO, ClassVar, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import (
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
@@ -40,6 +38,7 @@ from prefkin.execution.blas import single_threaded
 from prefkin.inference.information import information_matrix
 from prefkin.models.calls import about_users, generator, on_its_threads, refuse_a_second_label, refuse_other_candidates
 from prefkin.models.coverage import CoverageMap, coverage_map
+from prefkin.models.files import KINDS, write_model_file
 from prefkin.models.given import Given
 from prefkin.models.likeness import Closest, Group, Likeness, groups_of
 from prefkin.models.reports import Alike, Summary
@@ -58,6 +57,18 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
     radius_: FloatArray  # (U,)
     theta_: FloatArray  # (U, d)
     _crowd: Any = None  # people who are in shards, not in memory
+    _columns: ClassVar[tuple[str, ...]] = ()  # attributes that are read from there when they are asked for
+
+    def __getattr__(self, name: str) -> Any:
+        """What is in shards is read when it is asked for, of everybody."""
+        if self._crowd is not None and name in self._columns:
+            return self._crowd.column(name)
+        if self._crowd is not None and name in ("_users", "_fitted", "graph_"):
+            raise InvalidParameter(
+                "this is about everybody together, and these people are in shards, not in memory; ask about them one "
+                "by one, or fit some of the files"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- what a method decides ---------------------------------------------------------------------------------------
 
@@ -98,7 +109,6 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         return self.users_[members], counts / max(float(counts.sum()), 1e-300)
 
     @about_users("user")
-    @on_its_threads
     def closest(self, user: Hashable, n: int = 10) -> Closest:
         """The `n` people whose preferences are most like those of `user`, and how sure that is; `print` shows them.
 
@@ -172,7 +182,6 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         return information_matrix(rows, ridge=ridge, kappa=kappa)
 
     @about_users("user")
-    @on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """θ_u and, as its covariance, the inverse of `information(user)`: what policies and questions are made from."""
         return Belief.from_information(self.theta_[self.position(user)], self.information(user))
@@ -182,12 +191,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         is the one `users[i]` would prefer.
         """
         margin = self._log_odds(Z, users)
-        return margin if self._first_column == 1 else -margin
-
-    @property
-    def _first_column(self) -> int:
-        """Which of `classes_` means that the first action is preferred."""
-        return int(self.classes_[1] == self.positive_)
+        return margin if self.classes_[1] == self.positive_ else -margin
 
     def _log_odds(self, Z: ArrayLike | Comparisons, users: Any) -> FloatArray:
         """Positive where the first action is preferred."""
@@ -280,13 +284,12 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         own, pooled = self._doubt_left(user)
         return coverage_map(user, own, pooled, self.feature_names_, n)
 
-    @on_its_threads
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
         """What own rows, and all that are used, leave of the prior: (λ/κ) M⁻¹ of each, shape (d, d)."""
         ridge, kappa = self._prior()
         own = information_matrix(self._users.of(self.position(user)), ridge=ridge, kappa=kappa)
-        both = [ridge / kappa * np.linalg.inv(M) for M in (own, self.information(user))]
-        return (both[0] + both[0].T) / 2.0, (both[1] + both[1].T) / 2.0
+        own_left, left = (ridge / kappa * np.linalg.inv(M) for M in (own, self.information(user)))
+        return (own_left + own_left.T) / 2.0, (left + left.T) / 2.0
 
     def comparisons(self, user: Hashable = None) -> Comparisons:
         """What the model was fitted on, sorted by user; or one user's part of it."""
@@ -326,9 +329,8 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
             w = None if reference is None else np.asarray(reference, dtype=np.float64)
         except (TypeError, ValueError):
             raise InvalidParameter(f"reference must be {self.n_features_in_} numbers; got {reference!r:.40}") from None
-        theta = self.theta_[u]
         if pessimism == 0:
-            return greedy_policy(candidates, theta, w)
+            return greedy_policy(candidates, self.theta_[u], w)
         beta = pessimism * self.width(user)
         return safest_policy(candidates, self.belief(user), beta=beta, reference=w, scope=scope)
 
@@ -453,6 +455,25 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         """Arrays that a model file holds to the last digit."""
         return (self.theta_,)
 
+    # -- on disk -----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path | BinaryIO) -> None:
+        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back.
+
+        With users in shards `path` is a folder, and the comparisons stay where they are.
+        """
+        check_is_fitted(self)
+        if self._crowd is not None:
+            self._crowd.save(path, getattr(self, "_past", {}))
+            return
+        (given, rows), (learnt, arrays) = self._for_file(), self._to_file()
+        kind = next(each.__name__ for each in type(self).__mro__ if each.__name__ in KINDS)
+        write_model_file(path, kind, given | learnt, self.users_, rows | arrays)
+
+    @abstractmethod
+    def _to_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What was learnt, as plain values and arrays, to be read by `from_file`."""
+
     # -- data in -----------------------------------------------------------------------------------------------------
 
     def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
@@ -468,8 +489,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         return int(self._crowd.position(user)) if self._crowd is not None else self._users.index(user)
 
     def _pooled_rows(self, user: Hashable) -> Rows:
-        members = self.members(self.position(user))
-        return self._users.of_many(members)
+        return self._users.of_many(self.members(self.position(user)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

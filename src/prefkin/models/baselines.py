@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from numbers import Real
-from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.folds import FOLDS, held_out_folds, only, probe_users, split_rows
@@ -36,7 +34,6 @@ from prefkin.inference.many import estimate_users, fit_sets
 from prefkin.inference.quadratics import per_user_sum
 from prefkin.inference.sets import Sets
 from prefkin.models.base import PreferenceModel
-from prefkin.models.files import write_model_file
 from prefkin.models.reports import Explanation, FoldedIn
 
 __all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pooled"]
@@ -188,15 +185,13 @@ class GroupShrinkage(PreferenceModel):
         seatings = [
             [_alternate(train, own, k, ridge) for (train, _), own in zip(folds, owns, strict=True)] for k in numbers
         ]
-        margins = [
-            [
-                _answered(test, _centres(train, seats, ridge)[seats])
-                for (train, test), seats in zip(folds, parts, strict=True)
-            ]
-            for parts in seatings
-        ]
+
+        def margins(parts: list[IntArray]) -> FloatArray:
+            both = zip(folds, parts, strict=True)
+            return np.concatenate([_answered(test, _centres(train, at, ridge)[at]) for (train, test), at in both])
+
         weights = np.concatenate([test.rows.weights for _, test in folds])
-        best = best_option([np.concatenate(each) for each in margins], weights)[0]
+        best = best_option([margins(parts) for parts in seatings], weights)[0]
         return _alternate(rows, estimate_users(rows, ridge=ridge), numbers[best], ridge), seatings[best]
 
     # -- the common interface ----------------------------------------------------------------------------------------
@@ -246,26 +241,23 @@ class GroupShrinkage(PreferenceModel):
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back."""
-        check_is_fitted(self)
+    def _to_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
         parameters = self.get_params()
         if not isinstance(self.groups, str):
             parameters["groups"] = [label_to_json(label) for label in np.asarray(self.groups, dtype=object).tolist()]
         numbers = {"ridge_": self.ridge_, "pull_": self.pull_, "heat_": self.heat_}
-        about, arrays = self._for_file()
-        about |= {
+        about = {
             "parameters": {name: _finite(value) for name, value in parameters.items()},
             "numbers": {name: _finite(value) for name, value in numbers.items()},
         }
-        arrays |= {
+        arrays = {
             "seats": self.seats_,
             "centres": self.centres_,
             "own_theta": self.own_theta_,
             "theta": self.theta_,
             "radius": self.radius_,
         }
-        write_model_file(path, "GroupShrinkage", about, self.users_, arrays)
+        return about, arrays
 
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> GroupShrinkage:

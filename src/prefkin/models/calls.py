@@ -17,7 +17,6 @@ from prefkin.execution.executor import threads
 
 __all__ = [
     "about_users",
-    "absent",
     "generator",
     "on_its_threads",
     "refuse_a_second_label",
@@ -40,32 +39,22 @@ def on_its_threads(method: Method) -> Method:
 
 
 def about_users(*names: str) -> Callable[[Method], Method]:
-    """A method about the users that these arguments name: where people are in shards, they alone are read for it."""
+    """`on_its_threads`, about the users that these arguments name: where people are in shards, they alone are read."""
 
     def decorated(method: Method) -> Method:
-        signature = inspect.signature(method)
+        signature, working = inspect.signature(method), on_its_threads(method)
 
         @wraps(method)
         def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
             if self._crowd is None:
-                return method(self, *args, **kwargs)
+                return working(self, *args, **kwargs)
             given = signature.bind(self, *args, **kwargs).arguments
             labels = [given[name] for name in names if given.get(name) is not None]
-            return method(self._crowd.only(labels), *args, **kwargs)
+            return working(self._crowd.only(labels), *args, **kwargs)
 
         return asked  # type: ignore[return-value]
 
     return decorated
-
-
-def absent(model: Any, name: str) -> Exception:
-    """Why a model lacks an attribute: people in shards are not in memory, or there is no such thing."""
-    if model._crowd is not None and name in ("_users", "_fitted", "graph_"):
-        return InvalidParameter(
-            "this is about everybody together, and these people are in shards, not in memory; ask about them one by "
-            "one, or fit some of the files"
-        )
-    return AttributeError(f"{type(model).__name__!r} object has no attribute {name!r}")
 
 
 def refuse_other_candidates(candidates: Any) -> None:

@@ -7,9 +7,11 @@ folding in new users need them): keep it where you would keep the data.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,17 +22,24 @@ from safetensors.numpy import save as to_safetensors
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.checks import LARGEST_FEATURE, largest_entry
-from prefkin.data.storage import label_from_json, label_to_json, write_atomically
-from prefkin.errors import ModelFileError, PrefkinError, ShardError
+from prefkin.data.shards import ShardedComparisons, shard_name
+from prefkin.data.storage import label_from_json, label_to_json, linked_folder, write_atomically
+from prefkin.errors import InvalidParameter, ModelFileError, PrefkinError, ShardError
 from prefkin.models.reports import SAYING
 
 __all__ = [
     "CROWD_FILE",
     "ENCODER_FILE",
+    "KINDS",
+    "LATER",
     "MODEL_FILE",
+    "PEOPLE",
+    "ROWS",
     "load",
     "read_archive",
+    "read_crowd",
     "read_model_file",
+    "write_crowd",
     "write_model_file",
 ]
 
@@ -42,6 +51,9 @@ ENCODER_FILE = "encoder.json"
 
 CROWD_FILE = "crowd.safetensors"
 """Likewise of a model whose people are in shards beside it."""
+PEOPLE = "people"  # the folder of their shards
+LATER = "later"  # the folder of those who answered more since: their people and rows
+ROWS = "rows"
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -214,6 +226,47 @@ def _digest(header: str, tensors: Arrays) -> str:
         digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+# -- people in shards ------------------------------------------------------------------------------------------------
+
+
+def write_crowd(
+    folder: Any,
+    kind: str,
+    data: ShardedComparisons,
+    about: dict[str, Any],
+    arrays: Arrays,
+    people: Path,
+    later: Path | None = None,
+) -> None:
+    """A model whose people are in shards, as a folder: a small file, and the shards beside it, linked where possible.
+
+    It is written as a whole; `people` is where shards of people are now, `later` of those who came since."""
+    if not isinstance(folder, str | Path):
+        raise InvalidParameter("people in shards are saved to a folder; give its path")
+    where = {"shards": str(data.home.resolve()), "fingerprint": data.fingerprint, "more": data.more}
+    content = io.BytesIO()
+    write_model_file(content, kind, where | about, np.empty(0), arrays)
+    links = {f"{PEOPLE}/{shard_name(k)}": people / shard_name(k) for k in data.inhabited}
+    if later is not None:
+        links |= {f"{LATER}/{file.parent.name}/{file.name}": file for file in sorted(later.glob("*/*.parquet"))}
+    linked_folder(Path(folder), {CROWD_FILE: content.getvalue()}, links)
+
+
+def read_crowd(folder: Path) -> tuple[dict[str, Any], Arrays, ShardedComparisons]:
+    """What was written, and the comparisons it is about, which must be the same as then."""
+    header, arrays = read_archive(folder / CROWD_FILE)
+    about = header["about"]
+    data = ShardedComparisons.at(Path(about["shards"]))
+    if data.fingerprint != about["fingerprint"]:
+        raise ShardError(f"{folder}: its comparisons in {data.source} changed since they were fitted; fit again")
+    if (later := folder / LATER).is_dir():
+        data = replace(data, later=later / ROWS, more=tuple(about["more"]))
+    return about, arrays, data
+
+
+# -- any of them -----------------------------------------------------------------------------------------------------
 
 
 KINDS = {

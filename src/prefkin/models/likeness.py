@@ -120,11 +120,11 @@ class Likeness:
         """The `n` pairs of people that are closest, as far as each is the other's nearest, closest first."""
         if len(self.place) < 2:
             return []
-        other, each = self.nearest(), np.arange(len(self.place))
+        other = self.nearest()
         square = ((self.place[other] - self.place) ** 2).sum(axis=1) + self.doubt + self.doubt[other]
         order = np.argsort(square, kind="stable")
         mutual = order[(other[other[order]] == order) & (order < other[order])]
-        return [(int(u), int(other[u])) for u in each[mutual[:n]]]
+        return [(int(u), int(other[u])) for u in mutual[:n]]
 
     def agreement(self, user: int, others: IntArray) -> FloatArray:
         """Share of pairs in which both would rather take the same side."""

@@ -77,7 +77,7 @@ def test_sites_follow_where_margins_moved_and_terms_follow_sites(crowd, rng, sha
     at = margin + np.where(np.repeat(far, ROWS), 2.0, 0.5) * settling.STILL
     believed = replace(believed, sites=sites._replace(at=at))
     literal = believed.refined(data)
-    found, terms = settling._matched(believed, data, believed.moved(data) > settling.STILL)
+    found, terms = settling._matched(believed, data, np.flatnonzero(believed.moved(data) > settling.STILL))
     for one, old, new in zip(found, believed.sites, literal, strict=True):
         np.testing.assert_allclose(one, np.where(np.repeat(far, ROWS), new, old), rtol=1e-12)
     direct = expand(data, found).at(around.prior.within)

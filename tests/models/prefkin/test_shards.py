@@ -19,8 +19,7 @@ from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, Unk
 from prefkin.execution.executor import on_executor
 from prefkin.models.prefkin import shards
 from prefkin.models.prefkin.modes import at_their_modes
-from prefkin.models.prefkin.settling import settle
-from tests.oracles.in_turns import in_turns
+from tests.oracles.in_turns import in_turns, settle_in_turns
 
 USERS, ROWS, DIM = 260, 14, 3
 
@@ -112,7 +111,7 @@ def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread, users
     everybody, who, first = in_turns(data, some.labels[lesson.known])
     assert (first is None) == (users == USERS)  # of many, some are placed first
     rows = lesson.metric.signed(everybody)
-    found = at_their_modes(settle(lesson.chosen, who, rows, first), rows)
+    found = at_their_modes(settle_in_turns(lesson.chosen, who, rows, first), rows)
     order, at = by_label(model), np.argsort(everybody.labels)
     np.testing.assert_allclose(model.theta_[order], lesson.metric.preferences(found.mean)[at], atol=1e-9)
     np.testing.assert_allclose(model.membership_[order], found.weights[at], atol=1e-9)

@@ -8,46 +8,21 @@
 | information | what the answer tells about θ, and about which group it is in | yes           | information |
 | random      | nothing: uniform over the pairs not asked yet                | no            | random      |
 
-To add a rule: a file with a class that has the methods of `QueryRule`, and an entry in `RULES`. A rule looks at the
+To add a rule: a file with a `QueryRule`, and an entry in `RULES`. A rule looks at the
 candidates as actions per context, or at the `pool` of all pairs where these are few; `pairs` finds the widest pair of
 one context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Protocol, Self
-
-import numpy as np
-
-from prefkin.data.arrays import FloatArray
-from prefkin.data.candidates import Candidates
-from prefkin.decide.belief import Belief
 from prefkin.decide.rules.coverage import LeastCovered
 from prefkin.decide.rules.fisher import Fisher
 from prefkin.decide.rules.information import Information
-from prefkin.decide.rules.pairs import Pairs, Question
+from prefkin.decide.rules.pairs import QueryRule
 from prefkin.decide.rules.random import Random
 from prefkin.errors import InvalidParameter
 
 __all__ = ["RULES", "QueryRule", "rule_named"]
-
-
-class QueryRule(Protocol):
-    """Chooses questions about `candidates`, of which `start` is what was known before the first one."""
-
-    reads_answers: ClassVar[bool]  # False: the questions can be planned
-
-    def __init__(self, candidates: Candidates, start: Belief, rng: np.random.Generator) -> None: ...
-
-    def pick(self, closed: Pairs, now: Callable[[], Belief]) -> Question | None:
-        """The next question, or None when no pair is left; `now()` is what is known by now, computed when called."""
-
-    def heard(self, z: FloatArray) -> None:
-        """An answer about difference `z` has come in."""
-
-    def copy(self, rng: np.random.Generator) -> Self:
-        """A rule that goes on from here without changing this one, and draws from `rng`."""
 
 
 RULES: dict[str, type[QueryRule]] = {

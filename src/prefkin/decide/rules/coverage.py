@@ -13,7 +13,7 @@ from scipy.linalg.blas import dsymv, strmm
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.candidates import Candidates
 from prefkin.decide.belief import Belief, absorb
-from prefkin.decide.rules.pairs import Pairs, Question, widest_pair
+from prefkin.decide.rules.pairs import FLOAT32_ERROR, FLOAT32_TINY, Pairs, QueryRule, Question, widest_pair
 
 __all__ = ["LeastCovered"]
 
@@ -22,12 +22,10 @@ KEPT = 1024  # rows of V before P takes them up
 TRUSTED = 1e-6  # of the largest entry of M⁻¹ times ‖z‖²: a score above it loses at most six digits to differences
 NEWCOMERS = 256  # contexts scored together for the first time
 ROWS_AT_ONCE = 512  # pairs whose rough bound is computed in one product
-FLOAT32_ERROR = 1e-4, 1e-5  # more than float32 can be off: of the square itself, and of the largest it could be
-FLOAT32_TINY = 1e-25  # squares below have too few digits in float32
 NEVER = -1  # when a context was scored of which only a rough bound is known
 
 
-class LeastCovered:
+class LeastCovered(QueryRule):
     """The pair with the largest ‖z‖_{M⁻¹}, M the information from all rows and from every pair asked about.
 
     Adding rows to M only lowers ‖z‖_{M⁻¹}, so the best score a context had in an earlier round bounds the one it has

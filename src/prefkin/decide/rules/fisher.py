@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit
@@ -11,16 +11,14 @@ from scipy.special import expit
 from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.decide.belief import Belief
-from prefkin.decide.rules.pairs import Pairs, Question, widest_pair
+from prefkin.decide.rules.pairs import FLOAT32_ERROR, FLOAT32_TINY, Pairs, QueryRule, Question, widest_pair
 
 __all__ = ["Fisher"]
 
 ROWS_AT_ONCE = 512  # actions whose reach is computed in one product
-FLOAT32_ERROR = 1e-4, 1e-5  # more than float32 can be off: of the square itself, and of the largest it could be
-FLOAT32_TINY = 1e-25  # squares below have too few digits in float32
 
 
-class Fisher:
+class Fisher(QueryRule):
     """The pair with the largest σ′(θᵀz) ‖z‖²_C: most Fisher information about what is least known.
 
     Estimate and C change with every answer, so nothing is kept. Two products in float32 bound what each context can
@@ -33,10 +31,6 @@ class Fisher:
     def __init__(self, candidates: Candidates, start: Belief, rng: np.random.Generator) -> None:  # noqa: ARG002
         self.candidates = candidates
         self.size = float(np.abs(candidates.features).max()) or 1.0
-
-    def copy(self, rng: np.random.Generator) -> Self:  # noqa: ARG002
-        """It has no state of its own."""
-        return self
 
     def pick(self, closed: Pairs, now: Callable[[], Belief]) -> Question | None:
         """Score contexts at the current estimate."""
@@ -52,9 +46,6 @@ class Fisher:
             if score > best.score or (score == best.score > -np.inf and x < best.context):
                 best = Question(x, i, j, score)
         return best if best.context >= 0 else None
-
-    def heard(self, z: FloatArray) -> None:
-        """Nothing to keep: the belief comes from the session."""
 
     def _bounds(self, belief: Belief) -> FloatArray:
         """At least the best score of each context.

@@ -12,14 +12,14 @@ H(p_k) (1 − (1 + v p_k (1 − p_k) / H(p_k))^−½): within .025 of quadrature
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.decide.belief import Belief, Margins
-from prefkin.decide.rules.pairs import Pairs, Question
+from prefkin.decide.rules.pairs import Pairs, QueryRule, Question
 from prefkin.decide.rules.pool import Pool
 
 __all__ = ["Information", "information_of"]
@@ -28,17 +28,13 @@ SURE = 30.0  # log odds beyond which single precision takes an answer for certai
 TINY = np.float32(1e-30)
 
 
-class Information:
+class Information(QueryRule):
     """The pair whose answer tells most; of more than 20,000 pairs so many are looked at."""
 
     reads_answers: ClassVar[bool] = True
 
     def __init__(self, candidates: Candidates, start: Belief, rng: np.random.Generator) -> None:  # noqa: ARG002
         self.pool = Pool.of(candidates)
-
-    def copy(self, rng: np.random.Generator) -> Self:  # noqa: ARG002
-        """It has no state of its own."""
-        return self
 
     def pick(self, closed: Pairs, now: Callable[[], Belief]) -> Question | None:
         """Score all pairs by what is believed now."""
@@ -48,9 +44,6 @@ class Information:
         score[~self.pool.open(closed)] = -np.inf
         best = int(np.argmax(score))
         return self.pool.question(best, float(score[best])) if score[best] > -np.inf else None
-
-    def heard(self, z: FloatArray) -> None:
-        """Nothing to keep: the belief comes from the session."""
 
 
 def information_of(margins: Margins) -> FloatArray:

@@ -1,17 +1,24 @@
-"""Questions, the pairs that must not be asked again, and the widest pair of a context."""
+"""What rules have in common: questions, pairs that must not be asked again, and the widest pair of a context."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.candidates import Candidates
+from prefkin.decide.belief import Belief
 
-__all__ = ["Pairs", "Question", "widest_pair"]
+__all__ = ["FLOAT32_ERROR", "FLOAT32_TINY", "Pairs", "QueryRule", "Question", "widest_pair"]
 
 ROWS_AT_ONCE = 512  # a context with more actions is searched block by block, in memory linear in its actions
+FLOAT32_ERROR = 1e-4, 1e-5  # more than float32 can be off: of the square itself, and of the largest it could be
+FLOAT32_TINY = 1e-25  # squares below have too few digits in float32
 BLURRED = 1e-8  # of the widest: a distance this small loses half its digits to ‖a‖² + ‖b‖² − 2aᵀb
 
 
@@ -60,6 +67,29 @@ class Pairs:
     def touched(self) -> IntArray:
         """Contexts with a closed pair."""
         return np.fromiter(self._of, dtype=np.intp)
+
+
+class QueryRule(ABC):
+    """Chooses questions about `candidates`, of which `start` is what was known before the first one.
+
+    As they stand here, `heard` and `copy` are those of a rule that keeps nothing.
+    """
+
+    reads_answers: ClassVar[bool]  # False: the questions can be planned
+
+    @abstractmethod
+    def __init__(self, candidates: Candidates, start: Belief, rng: np.random.Generator) -> None: ...
+
+    @abstractmethod
+    def pick(self, closed: Pairs, now: Callable[[], Belief]) -> Question | None:
+        """The next question, or None when no pair is left; `now()` is what is known by now, computed when called."""
+
+    def heard(self, z: FloatArray) -> None:  # noqa: B027
+        """An answer about difference `z` has come in."""
+
+    def copy(self, rng: np.random.Generator) -> Self:  # noqa: ARG002
+        """A rule that goes on from here without changing this one, and draws from `rng`."""
+        return self
 
 
 def widest_pair(

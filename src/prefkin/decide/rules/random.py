@@ -7,15 +7,14 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray
 from prefkin.data.candidates import Candidates
 from prefkin.decide.belief import Belief
-from prefkin.decide.rules.pairs import Pairs, Question
+from prefkin.decide.rules.pairs import Pairs, QueryRule, Question
 
 __all__ = ["Random"]
 
 
-class Random:
+class Random(QueryRule):
     """Any pair, each with the same chance."""
 
     reads_answers: ClassVar[bool] = False
@@ -40,6 +39,3 @@ class Random:
             i, j = sorted(self.rng.choice(sizes[x], size=2, replace=False).tolist())
             if (i, j) not in closed.of(x):
                 return Question(x, i, j)
-
-    def heard(self, z: FloatArray) -> None:
-        """Nothing to keep."""

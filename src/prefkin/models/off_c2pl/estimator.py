@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, replace
 from numbers import Real
-from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,8 +23,7 @@ from prefkin.inference.held_out import ridge_by_held_out
 from prefkin.inference.information import confidence_width
 from prefkin.inference.many import estimate_users
 from prefkin.models.base import PreferenceModel
-from prefkin.models.calls import about_users, absent, on_its_threads, refuse_other_threads
-from prefkin.models.files import write_model_file
+from prefkin.models.calls import about_users, on_its_threads, refuse_other_threads
 from prefkin.models.given import refuse_more
 from prefkin.models.off_c2pl.advice import what_an_edge_takes
 from prefkin.models.off_c2pl.graph import Graph
@@ -98,6 +96,7 @@ class OffC2PL(PreferenceModel):
     ridge_: float
     _scale: Scale | None  # of preferences; None: not asked for
     _keeps_float32 = True
+    _columns = ("users_", "own_theta_", "radius_", "n_comparisons_")
     _among: int | None = None  # U, where not all users are here
 
     def __init__(
@@ -194,12 +193,6 @@ class OffC2PL(PreferenceModel):
             self._crowd = fit_shards(self, data)
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        """What is in shards is read when it is asked for, of everybody."""
-        if name in ("users_", "own_theta_", "radius_", "n_comparisons_") and self._crowd is not None:
-            return self._crowd.column(name)
-        raise absent(self, name)
-
     # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
 
     def _prepare(self, rows: UserRows) -> None:
@@ -266,7 +259,6 @@ class OffC2PL(PreferenceModel):
         return self.ridge_, self.kappa
 
     @about_users("user")
-    @on_its_threads
     def width(self, user: Hashable) -> float:
         """β̃_u, from the number of comparisons in the neighbourhood  [paper: beta].
 
@@ -284,7 +276,6 @@ class OffC2PL(PreferenceModel):
     # -- telling why -------------------------------------------------------------------------------------------------
 
     @about_users("user", "other")
-    @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other`'s comparisons are used for `user`, or not."""
         u, v = self.position(user), self.position(other)
@@ -293,14 +284,14 @@ class OffC2PL(PreferenceModel):
             return Explanation(True, 0.0, np.inf, f"{user!r} always uses its own comparisons.")
         distance, allowance = float(graph.distances(u)[v]), float(graph.allowances(u)[v])
         margin = float(graph.gamma[u] - allowance - distance)
-        joined = bool(graph.connected(u)[v])
+        joined, needed = bool(graph.connected(u)[v]), distance + allowance
+        room = float((graph.gamma[u] - distance) / graph.alpha)  # for radii
         if graph.beliefs is not None:
             total = f"as far as both are known they are {distance:.3g} apart"
         else:
             radii = f"radii {graph.radius[u]:.3g} and {graph.radius[v]:.3g}"
-            total = f"distance {distance:.3g} plus {radii} make {distance + allowance:.3g}"
+            total = f"distance {distance:.3g} plus {radii} make {needed:.3g}"
         numbers = f"{total}, {'below' if joined else 'not below'} the threshold {graph.gamma[u]:.3g}"
-        needed = distance + allowance
         if joined:
             verdict = f"{user!r} uses the comparisons of {other!r}: {numbers}."
             verdict += f" A threshold of {needed:.3g} or less would undo that."
@@ -309,7 +300,6 @@ class OffC2PL(PreferenceModel):
         else:
             verdict = f"{user!r} does not use the comparisons of {other!r}: {numbers}."
             verdict += f" A threshold above {needed:.3g} would join them"
-            room = (graph.gamma[u] - distance) / graph.alpha
             if graph.beliefs is not None:
                 verdict += "."
             else:
@@ -320,7 +310,7 @@ class OffC2PL(PreferenceModel):
             margin,
             verdict,
             turning_threshold=needed,
-            turning_radii=float((graph.gamma[u] - distance) / graph.alpha),
+            turning_radii=room,
         )
 
     @on_its_threads
@@ -334,17 +324,9 @@ class OffC2PL(PreferenceModel):
         if self._crowd is not None:
             return self._crowd.fold_in(new)
         known, alone = self.graph_, self._locate(new, n_users=len(self._users))
-        at = len(known)  # the newcomer's position behind everybody else
-        points = Graph(
-            np.vstack([known.theta, alone.theta]),
-            np.append(known.radius, alone.radius),
-            np.zeros(at + 1),
-            self.alpha,
-            np.append(known.enough, alone.enough),
-            None if known.beliefs is None or alone.beliefs is None else known.beliefs.joined(alone.beliefs),
-        )
+        points, at = Graph.together([known, alone]), len(known)  # the newcomer is behind everybody else
         threshold = APPENDIX[str(self.gamma)](points, at) if self.gamma in APPENDIX else known.gamma[0]
-        members = replace(points, gamma=np.full(at + 1, threshold)).neighbours(at)[:-1]
+        members = points.under(threshold).neighbours(at)[:-1]
         theta = alone.theta[0]
         if len(members):
             rows = Rows.join([self._users.of_many(members), new.rows])
@@ -428,21 +410,12 @@ class OffC2PL(PreferenceModel):
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back.
-
-        With users in shards `path` is a folder, and the comparisons stay where they are.
-        """
-        check_is_fitted(self)
-        if self._crowd is not None:
-            self._crowd.save(path)
-            return
-        about, arrays = self._for_file()
-        for name, value in self.get_params(deep=False).items():
-            about[name] = value.item() if isinstance(value, np.generic) else value
+    def _to_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        given = self.get_params(deep=False).items()
+        about = {name: value.item() if isinstance(value, np.generic) else value for name, value in given}
         about["coverage"] = asdict(self.coverage) if isinstance(self.coverage, ItemRegularity) else "measured"
         about["ridge_used"] = float(self.ridge_)
-        arrays |= {
+        arrays = {
             "own_theta": self.own_theta_,
             "radius": self.radius_,
             "gamma": self.gamma_,
@@ -450,10 +423,10 @@ class OffC2PL(PreferenceModel):
             "enough": self.graph_.enough,
         }
         if self._scale is not None:
-            arrays |= {"scale": np.stack([self._scale.values, self._scale.weights], axis=1)}
+            arrays |= {"scale": self._scale.table}
         if self.graph_.beliefs is not None:
             arrays |= {"believed": self.graph_.beliefs.mean, "sites": self.graph_.beliefs.sites}
-        write_model_file(path, "OffC2PL", about, self.users_, arrays)
+        return about, arrays
 
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> OffC2PL:
@@ -463,10 +436,7 @@ class OffC2PL(PreferenceModel):
         ridge = about.get("ridge_used", about["ridge"])  # older files know numbers alone
         model = cls(**{name: about[name] for name in cls._get_param_names() if name in about})
         model._from_file(about, labels, arrays)
-        model.ridge_, model._scale = ridge, None
-        if "scale" in arrays:
-            values, weights = np.ascontiguousarray(arrays["scale"].T)
-            model._scale = Scale(values, weights)
+        model.ridge_, model._scale = ridge, Scale.of_table(arrays)
         beliefs = None
         if "sites" in arrays and model._scale is not None:
             beliefs = Beliefs(model._users, model._scale.typical, arrays["believed"], arrays["sites"])

@@ -5,9 +5,9 @@ Neighbourhoods are one hop, not transitive: u may be pooled with v and v with w 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -39,6 +39,18 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.theta)
+
+    @classmethod
+    def together(cls, parts: Sequence[Graph]) -> Graph:
+        """The users of several graphs, one after the other, under the same test."""
+        names = ("theta", "radius", "gamma", "enough")
+        theta, radius, gamma, enough = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        beliefs = [part.beliefs for part in parts if part.beliefs is not None]
+        return cls(theta, radius, gamma, parts[0].alpha, enough, reduce(Beliefs.joined, beliefs) if beliefs else None)
+
+    def under(self, gamma: float) -> Graph:
+        """With one threshold for everybody."""
+        return replace(self, gamma=np.full(len(self), gamma))
 
     def distances(self, user: int) -> FloatArray:
         """‖θ̂_u − θ̂_v‖ to every v; with beliefs, `Beliefs.distances`."""

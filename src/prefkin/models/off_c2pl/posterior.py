@@ -10,9 +10,9 @@ estimate and variational bounds make τ², and radii with it, too small when ans
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -57,6 +57,16 @@ class Scale:
     def typical(self) -> float:
         """One value to stand for all: the geometric mean."""
         return float(np.exp(self.weights @ np.log(self.values)))
+
+    @property
+    def table(self) -> FloatArray:
+        """For a file: a row for each value, (K, 2)."""
+        return np.stack([self.values, self.weights], axis=1)
+
+    @classmethod
+    def of_table(cls, arrays: Mapping[str, FloatArray]) -> Scale | None:
+        """The one among a file's arrays, where there is one."""
+        return cls(*np.ascontiguousarray(arrays["scale"].T)) if "scale" in arrays else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,6 +238,7 @@ class Beliefs:
     variance: float  # τ²
     mean: FloatArray  # (U, d)
     sites: FloatArray  # (n,) precision s of each row's site, so that P_u⁻¹ = Σ s z zᵀ + I/τ²
+    _known: dict[int, FloatArray] = field(default_factory=dict)  # rows of distances
 
     @classmethod
     def of(cls, users: UserRows, variance: float) -> Beliefs:
@@ -265,10 +276,6 @@ class Beliefs:
     def _kept(self) -> list[FloatArray] | None:
         n_users, d = self.mean.shape
         return [self.covariance(user) for user in range(n_users)] if n_users * d * d <= KEPT else None
-
-    @cached_property
-    def _known(self) -> dict[int, FloatArray]:
-        return {}
 
     def distances(self, user: int) -> FloatArray:
         """√(q / E q) to every v, with q = (m_u − m_v)ᵀ (P_u + P_v)⁻¹ (m_u − m_v): O(U d³), once for each user asked.

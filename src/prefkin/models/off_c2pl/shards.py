@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, over_shards, threads
 from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.estimate import fit_preference
-from prefkin.models.crowd_files import PEOPLE, read_crowd, write_crowd
+from prefkin.models.files import PEOPLE, read_crowd, write_crowd
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_estimates
 from prefkin.models.off_c2pl.posterior import Scale
@@ -49,32 +49,27 @@ class Points:
     """Some users with their own estimates."""
 
     labels: LabelArray
-    theta: FloatArray
-    radius: FloatArray
-    enough: BoolArray
+    graph: Graph  # without thresholds
 
     @classmethod
-    def of(cls, tables: Sequence[Table]) -> Points:
+    def of(cls, tables: Sequence[Table], alpha: float) -> Points:
         """One table after the other."""
         parts = (np.concatenate([np.asarray(table[name]) for table in tables]) for name in ("user", *POINTS[2:]))
         labels, theta, radius, enough = parts
-        return cls(labels, theta.reshape(len(labels), -1), radius, enough.astype(bool))
+        n = len(labels)
+        return cls(labels, Graph(theta.reshape(n, -1), radius, np.zeros(n), alpha, enough.astype(bool)))
 
     def some(self, which: BoolArray | IntArray) -> Points:
         """A few of them."""
-        return Points(self.labels[which], self.theta[which], self.radius[which], self.enough[which])
+        every = self.graph
+        some = every.theta[which], every.radius[which], every.gamma[which], every.alpha, every.enough[which]
+        return Points(self.labels[which], Graph(*some))
 
     @classmethod
     def joined(cls, parts: Sequence[Points]) -> Points:
         """Each of them once, by label."""
-        names = ("labels", "theta", "radius", "enough")
-        whole = cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        whole = cls(np.concatenate([part.labels for part in parts]), Graph.together([part.graph for part in parts]))
         return whole.some(np.unique(whole.labels, return_index=True)[1])
-
-    def behind(self, theta: FloatArray, radius: float, enough: bool, gamma: float, alpha: float) -> Graph:
-        """These users behind one of whom so much is known, who is first."""
-        both = np.vstack([theta[None], self.theta]), np.append(radius, self.radius)
-        return Graph(*both, np.full(len(both[0]), gamma), alpha, np.append(enough, self.enough))
 
 
 def locate_shard(model: OffC2PL, data: ShardedComparisons, people: Path, number: int) -> None:
@@ -147,23 +142,21 @@ class UsersInShards:
         self.data.of([user])
         return int(np.flatnonzero(self.column("users_") == user)[0])
 
-    def _tested(self, theta: FloatArray, radius: float, enough: bool, own: Hashable) -> tuple[float, Points]:
+    def _tested(self, one: Graph, own: Hashable) -> tuple[float, Points]:
         """The threshold for somebody, and whom the connection test joins, a shard at a time; `own` is not asked."""
         from prefkin.data.buckets import read_table
 
-        alpha = self.model.alpha
-
         def others(k: int) -> Points:
-            points = Points.of([read_table(self.people / shard_name(k), POINTS)])
+            points = Points.of([read_table(self.people / shard_name(k), POINTS)], one.alpha)
             return points if own is None else points.some(points.labels != own)
 
         def least(k: int) -> float:
-            tile = others(k).behind(theta, radius, enough, 0.0, alpha)
+            tile = Graph.together([one, others(k).graph])
             return APPENDIX[str(self.gamma)](tile, 0) if different_users(tile, 0).any() else np.inf
 
         def near(k: int) -> Points:
             points = others(k)
-            return points.some(points.behind(theta, radius, enough, gamma, alpha).connected(0)[1:])
+            return points.some(Graph.together([one, points.graph]).under(gamma).connected(0)[1:])
 
         with threads(self.model.n_jobs):
             if isinstance(self.gamma, str):
@@ -175,30 +168,27 @@ class UsersInShards:
 
     def only(self, users: Sequence[Hashable]) -> OffC2PL:
         """A model in memory of these users and their neighbours, with pooled estimates of these users."""
+        from prefkin.models.off_c2pl.estimator import OffC2PL
+
         self.data.refuse_if_changed()
         asked = self.data.of(users).labels
-        own = Points.of(self._tables(POINTS, asked))
+        own = Points.of(self._tables(POINTS, asked), self.model.alpha)
         gammas, everybody = dict[Hashable, float](), [own]
-        for label, theta, radius, enough in zip(own.labels.tolist(), own.theta, own.radius, own.enough, strict=True):
-            gammas[label], members = self._tested(theta, float(radius), bool(enough), label)
+        for at, label in enumerate(own.labels.tolist()):
+            gammas[label], members = self._tested(own.some(np.array([at])).graph, label)
             everybody.append(members)
         points = Points.joined(everybody)
         with threads(self.model.n_jobs):
             rows = self.data.of(points.labels.tolist())
         gamma = np.array([gammas.get(label, 0.0) for label in rows.labels.tolist()])
-        graph = Graph(points.theta, points.radius, gamma, self.model.alpha, points.enough)
-        return self._in_memory(rows, graph, [rows.index(label) for label in asked.tolist()])
-
-    def _in_memory(self, rows: UserRows, graph: Graph, asked: list[int]) -> OffC2PL:
-        from prefkin.models.off_c2pl.estimator import OffC2PL
-
+        graph, positions = replace(points.graph, gamma=gamma), [rows.index(label) for label in asked.tolist()]
         model = OffC2PL(**self.model.get_params())
         model.ridge_, model._scale, model._among = self.model.ridge_, self.model._scale, self.data.n_users
         model._read_shards(self.data)
         model._take(rows, graph, graph.theta.copy())
         with threads(model.n_jobs):
-            sets = [graph.neighbours(u) for u in asked]
-            model.theta_[asked] = pool_estimates(rows, sets, graph.theta, ridge=model.ridge_)
+            sets = [graph.neighbours(u) for u in positions]
+            model.theta_[positions] = pool_estimates(rows, sets, graph.theta, ridge=model.ridge_)
         model.__dict__["_digest"] = digest("OffC2PL", self.data.fingerprint, repr(self.model.get_params()))
         return model
 
@@ -219,7 +209,7 @@ class UsersInShards:
         """A newcomer, by the same test."""
         alone = self.model._locate(new, n_users=self.data.n_users)
         theta, radius = alone.theta[0], float(alone.radius[0])
-        members = self._tested(theta, radius, bool(alone.enough[0]), None)[1].labels
+        members = self._tested(alone, None)[1].labels
         if len(members):
             known = self.data.of(members.tolist())
             joined = Rows.join([known.rows, new.rows])
@@ -227,18 +217,13 @@ class UsersInShards:
             return FoldedIn(pooled, known.labels, radius, theta)
         return FoldedIn(theta, np.empty(0, dtype=np.int64), radius, theta)
 
-    def save(self, folder: Any) -> None:
+    def save(self, folder: Any, past: dict[str, Any]) -> None:  # noqa: ARG002 - nothing is taken in after a fit
         """A folder with a small file and the shards of users, linked where the file system can."""
         about = self.model.get_params()
         coverage = about["coverage"]
         about["coverage"] = asdict(coverage) if isinstance(coverage, ItemRegularity) else "measured"
-        told = {
-            "parameters": about,
-            "ridge": float(self.model.ridge_),
-            "gamma": self.gamma,
-        }
-        scale = self.model._scale
-        arrays = {} if scale is None else {"scale": np.stack([scale.values, scale.weights], axis=1)}
+        told = {"parameters": about, "ridge": float(self.model.ridge_), "gamma": self.gamma}
+        arrays = {} if self.model._scale is None else {"scale": self.model._scale.table}
         write_crowd(folder, "OffC2PL", self.data, told, {"none": np.zeros(1), **arrays}, self.people)
 
 
@@ -251,9 +236,7 @@ def load_crowd(folder: Path) -> OffC2PL:
     if isinstance(parameters["coverage"], dict):
         parameters["coverage"] = ItemRegularity(**parameters["coverage"])
     model = OffC2PL(**parameters)
-    model.ridge_, model._scale = float(about["ridge"]), None
-    if "scale" in arrays:
-        model._scale = Scale(*np.ascontiguousarray(arrays["scale"].T))
+    model.ridge_, model._scale = float(about["ridge"]), Scale.of_table(arrays)
     model._read_shards(data)
     model._crowd = UsersInShards(data, folder / PEOPLE, model, about["gamma"])
     return model

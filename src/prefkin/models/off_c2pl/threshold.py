@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -91,7 +90,7 @@ def by_held_out(
     for fold in held_out_folds(users):
         train, test = split_rows(users, *fold)
         part = locate(train)
-        graphs = [replace(part, gamma=np.full(len(part), gamma)) for gamma in joining_thresholds(part, some)]
+        graphs = [part.under(gamma) for gamma in joining_thresholds(part, some)]
         members = (graph.neighbours(user) for graph in graphs for user in some)
         pooled = pool_estimates(train, members, part.theta, ridge=ridge).reshape(len(graphs), len(some), -1)
         for k, user in enumerate(some):

@@ -22,8 +22,7 @@ explain    why somebody counts for somebody else, and what speaks for and agains
 file       `PrefKin` on disk
 estimator  `PrefKin`
 arrays     what steps over shards leave on disk
-posterior  what is known about some people in the end, a row each
-people     what `PrefKin` offers of people in shards
+people     what is known about people in shards, and what `PrefKin` offers of them
 shards     `PrefKin` with more people than memory holds
 later      tomorrow's answers of people in shards
 """

@@ -24,11 +24,11 @@ from prefkin.inference.modes import Around, matched
 from prefkin.inference.propagation import Sites, above_zero, cavities
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
 from prefkin.models.prefkin.beliefs import centred_beliefs, kept_rows, row_beliefs
-from prefkin.models.prefkin.degrees import bounded, fit_degrees
+from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.metric import Learnt, Metric, Unit, learn_metric, sizes
 from prefkin.models.prefkin.mixture import Apart, Mixture, Prior, covariances, pieces, solved
 from prefkin.models.prefkin.scales import common_mean
-from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, affordable
+from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, affordable, bounded
 
 __all__ = [
     "Fit",
@@ -146,9 +146,9 @@ def fitted_in(rows: UserRows, kind: str, start: Learnt | None = None, rounds: in
 def with_scales(fit: Fit, times: tuple[float, float]) -> Mixture:
     """The same people with `times` the variances, between them and of what they share, and sites that agree."""
     within, top = _scales(fit.degrees.prior, times)
-    prior, everybody, mixture = Prior(np.zeros(fit.data.dim), within, top, top), fit.degrees.share, fit.degrees
+    prior, everybody = Prior(np.zeros(fit.data.dim), within, top, top), fit.degrees.share
+    mixture = solved(fit.degrees.users, fit.degrees.sites, everybody, prior)
     for _ in range(CALIBRATION.matching):
-        mixture = solved(mixture.users, mixture.sites, everybody, prior)
         sites = mixture.refined(fit.data)
         mixture = solved(expand(fit.data, sites), sites, everybody, prior)
     return mixture
@@ -237,7 +237,7 @@ def _learnt_from(data: Signed, sites: Sites, groups: Mixture) -> Mixture:
     """These people in these groups, around a mean that knows no other answers."""
     prior = groups.prior._replace(m0=np.zeros(data.dim))
     known = solved(expand(data, sites), sites, groups.share, prior)
-    apart = Apart.of(known.users, known.share, known.prior)
+    apart = Apart.of(known.users, known.share, prior)
     prior = prior._replace(m0=common_mean(known.centres, apart, prior)[0])
     return solved(known.users, sites, known.share, prior, terms=known.terms)
 

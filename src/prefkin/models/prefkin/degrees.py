@@ -20,9 +20,9 @@ from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.scales import Scaling
-from prefkin.models.prefkin.settings import LIMITS, TRUST, affordable
+from prefkin.models.prefkin.settings import LIMITS, TRUST, affordable, bounded
 
-__all__ = ["NEAR_ENOUGH", "averaged", "bounded", "fit_degrees", "partition_prior"]
+__all__ = ["NEAR_ENOUGH", "averaged", "fit_degrees", "partition_prior"]
 
 NEAR = np.array([0.25, 0.5, 0.71, 0.84, 1.0, 1.19, 1.41, 2.0, 4.0])
 WIDE = np.geomspace(0.003, 100.0, 10)  # variances from margins that hardly vary to margins that settle every answer
@@ -175,11 +175,6 @@ def averaged(score: Callable[[float], float], tried: FloatArray, most: int) -> f
         return float(np.exp(trust @ np.log(tried) / trust.sum()))
     trust *= np.sqrt(tried)
     return float(trust @ tried / trust.sum())
-
-
-def bounded(variance: float) -> float:
-    """Within what a variance may be."""
-    return float(np.clip(variance, LIMITS.least_variance, LIMITS.most_variance))
 
 
 def _spread(data: Signed, n: int) -> IntArray:

@@ -7,11 +7,10 @@ everybody alike, or nobody related. All else follows from the posterior: estimat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +37,6 @@ from prefkin.inference.propagation import above_zero
 from prefkin.models.base import PreferenceModel
 from prefkin.models.calls import (
     about_users,
-    absent,
     generator,
     on_its_threads,
     refuse_a_second_label,
@@ -48,19 +46,18 @@ from prefkin.models.calls import (
 from prefkin.models.given import refuse_more
 from prefkin.models.likeness import Likeness
 from prefkin.models.prefkin.by_draws import matched_by_draws
-from prefkin.models.prefkin.calibrate import (
-    Fitted,
-    temperature_of_groups,
-)
+from prefkin.models.prefkin.calibrate import Fitted, temperature_of_groups
 from prefkin.models.prefkin.explain import difference_covariance, explained, own_share
-from prefkin.models.prefkin.file import restored, write
+from prefkin.models.prefkin.file import restored, written
+from prefkin.models.prefkin.later import with_new_answers
 from prefkin.models.prefkin.lesson import Teacher
 from prefkin.models.prefkin.metric import KINDS, Metric
-from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, finished, pieces
+from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, finished, pieces
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import settle
+from prefkin.models.prefkin.shards import fit_shards
 from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
@@ -109,6 +106,7 @@ class PrefKin(PreferenceModel):
     habit_: FloatArray
     refit_gain_: float
     _over_pooled: tuple[float, float] | None = None  # as in `Summary`
+    _columns = ("users_", "theta_", "membership_", "n_comparisons_")
 
     def __init__(
         self,
@@ -143,8 +141,6 @@ class PrefKin(PreferenceModel):
         return self
 
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
-        from prefkin.models.prefkin.shards import fit_shards
-
         refuse_more(*given)
         self._read_shards(data, "_fitted", "membership_")
         with threads(self.n_jobs):
@@ -170,7 +166,8 @@ class PrefKin(PreferenceModel):
         """
         if self._crowd is not None:
             new = self._read_new(Z, y, users, sample_weight)
-            self._update_shards(new)
+            self._crowd, self.refit_gain_ = with_new_answers(self._crowd, new)
+            self._forget()
         else:
             new, more = self._read_more(Z, y, users, sample_weight)
             self._update_in_memory(new, more)
@@ -184,12 +181,6 @@ class PrefKin(PreferenceModel):
             )
         return self
 
-    def _update_shards(self, new: UserRows) -> None:
-        from prefkin.models.prefkin.later import with_new_answers
-
-        self._crowd, self.refit_gain_ = with_new_answers(self._crowd, new)
-        self._forget()
-
     def _update_in_memory(self, new: UserRows, more: Grown) -> None:
         habits = np.full(len(more.rows), float(np.mean(self.habit_)))
         habits[more.before] = self.habit_
@@ -197,19 +188,15 @@ class PrefKin(PreferenceModel):
         more = more._replace(rows=rows)
         gain = gain_of_refit(self._fitted, new)
         fitted = taken_in(self._fitted, more)
-        own = self._own_of(rows, fitted.metric, more) if "own_theta_" in self.__dict__ else None
+        own = None
+        if "own_theta_" in self.__dict__:  # known of those who said nothing new
+            own = np.empty((len(rows), rows.dim))
+            own[more.before], own[more.who] = self.own_theta_, self._estimated(only(rows, more.who), fitted.metric)
         self._hold(rows)
         self.habit_, self.refit_gain_ = habits, gain
         self._keep(fitted)
         if own is not None:
             self.__dict__["own_theta_"] = own
-
-    def _own_of(self, rows: UserRows, metric: Metric, more: Grown) -> FloatArray:
-        """`own_theta_`, computed for those alone who said something new."""
-        own = np.empty((len(rows), rows.dim))
-        own[more.before] = self.own_theta_
-        own[more.who] = self._estimated(only(rows, more.who), metric)
-        return own
 
     def _estimated(self, rows: UserRows, metric: Metric) -> FloatArray:
         measured = replace(rows, rows=rows.rows._replace(Z=metric.rows(rows.rows.Z)))
@@ -218,20 +205,20 @@ class PrefKin(PreferenceModel):
     def _learn(self, rows: UserRows) -> None:
         self._crowd = None
         lesson = self._teacher.lesson(rows)
-        known, chosen, wide, temperature = lesson.known, lesson.chosen, lesson.wide, lesson.temperature
-        rows, metric = lesson.rows, lesson.metric
+        rows, metric, known = lesson.rows, lesson.metric, lesson.known
         data = lesson.data if len(lesson.data) == len(rows) else metric.signed(rows)
-        if len(known) < len(rows):
-            wide = None if wide is None else settle(wide, known, data)
-            chosen = settle(chosen, known, data)
-        chosen = matched_by_draws(at_their_modes(chosen, data), data)
-        wide = None if wide is None else matched_by_draws(at_their_modes(wide, data), data)
-        if lesson.tempered:
-            temperature = temperature_of_groups(chosen, data, known)
+
+        def everybody(taught: Mixture) -> Mixture:
+            all_of_them = settle(taught, known, data) if len(known) < len(rows) else taught
+            return matched_by_draws(at_their_modes(all_of_them, data), data)
+
+        chosen = everybody(lesson.chosen)
+        wide = None if lesson.wide is None else finished(everybody(lesson.wide))
+        temperature = temperature_of_groups(chosen, data, known) if lesson.tempered else lesson.temperature
         self.structure_, self.evidence_ = lesson.structure, lesson.evidence
         self._hold(rows)
         self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
-        self._keep(Fitted(finished(chosen), metric, None if wide is None else finished(wide), temperature))
+        self._keep(Fitted(finished(chosen), metric, wide, temperature))
         self._own_variance, self.refit_gain_ = lesson.own_variance, -np.inf
         self._over_pooled = lesson.over_pooled
 
@@ -244,12 +231,6 @@ class PrefKin(PreferenceModel):
         self._fitted = fitted
         self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
         self.membership_ = fitted.mixture.weights
-
-    def __getattr__(self, name: str) -> Any:
-        """What is in shards is read when it is asked for, of everybody."""
-        if name in ("users_", "theta_", "membership_", "n_comparisons_") and self._crowd is not None:
-            return self._crowd.column(name)
-        raise absent(self, name)
 
     def _check_parameters(self) -> None:
         if self.metric not in (*KINDS, "auto"):
@@ -320,14 +301,19 @@ class PrefKin(PreferenceModel):
     def _likeness(self) -> Likeness:
         """With what is not known about everybody."""
         known = Likeness(self._users.rows, self.theta_)
+        moments = known.root @ known.root.T
+        known.doubt = self._of_covariances(lambda C: np.einsum("uij,ij->u", C, moments), "doubt")
+        return known
 
-        def some(users: slice) -> None:
-            C = self._fitted.covariances(users)
-            known.doubt[users] = np.einsum("uij,ij->u", C, known.root @ known.root.T)
+    def _of_covariances(self, number: Callable[[FloatArray], FloatArray], label: str) -> FloatArray:
+        """A number, or several, of each user's posterior covariance, (..., U): some users at a time, on all threads."""
+
+        def some(users: slice) -> FloatArray:
+            return number(self._fitted.covariances(users))
 
         with threads(self.n_jobs):
-            for_each(some, list(pieces(len(self._users), self._users.dim**2, IN_CACHE)), label="doubt")
-        return known
+            every = list(pieces(len(self._users), self._users.dim**2, IN_CACHE))
+            return np.concatenate(for_each(some, every, label=label), axis=-1)
 
     def _difference(self, position: int, other: int) -> Belief:
         C = self._fitted.metric.covariance(difference_covariance(self._fitted.believed, position, other))
@@ -339,20 +325,16 @@ class PrefKin(PreferenceModel):
         return self.membership_, self._fitted.metric.preferences(self._fitted.mixture.centres.mean)
 
     @about_users("user")
-    @on_its_threads
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
-        u = self.position(user)
-        return self._fitted.covariance(u)
+        return self._fitted.covariance(self.position(user))
 
     @about_users("user")
-    @on_its_threads
     def information(self, user: Hashable) -> FloatArray:
         """Posterior precision of a user's preference, the inverse of `covariance`, shape (d, d)."""
         return self.belief(user).information
 
     @about_users("user")
-    @on_its_threads
     def belief(self, user: Hashable) -> Belief:
         """The posterior of a user's preference: what policies and questions are made from."""
         return Belief.from_covariance(self.theta_[self.position(user)], self.covariance(user))
@@ -379,14 +361,9 @@ class PrefKin(PreferenceModel):
 
     @cached_property
     def _radii(self) -> FloatArray:
-        mean, square = np.empty((2, len(self._users)))
-
-        def some(users: slice) -> None:
-            C = self._fitted.covariances(users)
-            mean[users], square[users] = np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)
-
-        with threads(self.n_jobs):
-            for_each(some, list(pieces(len(self._users), self._users.dim**2, IN_CACHE)), label="radii")
+        mean, square = self._of_covariances(
+            lambda C: np.array([np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)]), "radii"
+        )
         return TRUST.caution * ball_radius(mean, square, self.level)
 
     @cached_property
@@ -474,7 +451,6 @@ class PrefKin(PreferenceModel):
         return found
 
     @about_users("user", "other")
-    @on_its_threads
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
 
@@ -483,7 +459,6 @@ class PrefKin(PreferenceModel):
         """
         return explained(self, self.position(user), self.position(other))
 
-    @on_its_threads
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
         """What own answers, and everybody's, leave of the covariance before any answer, in scaled features."""
         u, mixture = self.position(user), self._fitted.mixture
@@ -530,8 +505,7 @@ class PrefKin(PreferenceModel):
             return ActiveSession.of_newcomer(self._population, candidates, label=label, **settings)
         habit = float(self.habit_[self.position(user)])
         if rule == "information":
-            with single_threaded():
-                person = person_as_population(self._fitted, self.position(user), habit)
+            person = person_as_population(self._fitted, self.position(user), habit)
             return ActiveSession.of_newcomer(person, candidates, **settings)
         return ActiveSession.from_belief(self.belief(user), candidates, habit=habit, **settings)
 
@@ -580,16 +554,8 @@ class PrefKin(PreferenceModel):
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the fitted model, with its comparisons, to one file; `prefkin.load(path)` reads it back.
-
-        With people in shards `path` is a folder, and the comparisons stay where they are.
-        """
-        check_is_fitted(self)
-        if self._crowd is not None:
-            self._crowd.save(path, getattr(self, "_past", {}))
-            return
-        write(self, path)
+    def _to_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return written(self)
 
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:

@@ -173,10 +173,11 @@ def comparisons_to_turn(mixture: Mixture, user: int, other: int, data: Signed) -
     joined = score[beside] > logsumexp(score[elsewhere])
     if not joined:
         truth = around.centres.mean[beside]
+    elif (groups := np.flatnonzero(elsewhere[:-1] & (around.sizes > ALMOST))).size:
+        truth = around.centres.mean[groups[np.argmax(score[groups])]]
     else:
-        groups = np.flatnonzero(elsewhere[:-1] & (around.sizes > ALMOST))
-        alone = _posterior_alone(mixture, user)
-        truth = around.centres.mean[groups[np.argmax(score[groups])]] if groups.size else alone
+        alone = mixture.prior.alone
+        truth = mixture.users.some(np.array([user])).at(alone).posterior_means(mixture.prior.m0[None], alone)[0]
     p, share = expit(X @ truth), 1.0 / above_zero(weights.sum())
     rows, ends = np.vstack([X, -X]), np.array([0, 2 * len(X)])  # a row that comes again counts more
 
@@ -191,12 +192,6 @@ def comparisons_to_turn(mixture: Mixture, user: int, other: int, data: Signed) -
     if (many > 0.0) == joined:
         return np.inf
     return 2.0**FEWEST if (few > 0.0) != joined else float(2.0 ** brentq(log_odds, FEWEST, MOST, xtol=NEARLY))
-
-
-def _posterior_alone(mixture: Mixture, user: int) -> FloatArray:
-    """E θ of somebody who shares nothing but m_0."""
-    prior = mixture.prior
-    return mixture.users.some(np.array([user])).at(prior.alone).posterior_means(prior.m0[None], prior.alone)[0]
 
 
 def _without(mixture: Mixture, user: int, other: int) -> tuple[Mixture, int]:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import expand
-from prefkin.models.files import write_model_file
 from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.metric import Metric
-from prefkin.models.prefkin.mixture import Prior, finished, solved
+from prefkin.models.prefkin.mixture import Mixture, Prior, finished, solved
 
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["restored", "write"]
+__all__ = ["restored", "written"]
 
 
-def write(model: PrefKin, path: str | Path | BinaryIO) -> None:
-    """Everything that was learnt, to the last digit."""
+def written(model: PrefKin) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Everything that was learnt, to the last digit: plain values, and arrays."""
     mixture, wide = model._fitted.mixture, model._fitted.wide
-    about, arrays = model._for_file()
-    about |= {
+    about = {
         "metric": model.metric,
         "level": model.level,
         "n_jobs": model.n_jobs,
@@ -42,7 +38,7 @@ def write(model: PrefKin, path: str | Path | BinaryIO) -> None:
         "refit_gain": model.refit_gain_ if np.isfinite(model.refit_gain_) else None,
         "evidence": {name: value if np.isfinite(value) else None for name, value in model.evidence_.items()},
     }
-    arrays |= {
+    arrays = {
         "root": model._fitted.metric.root,
         "own_theta": model.own_theta_,
         "habit": model.habit_,
@@ -52,31 +48,31 @@ def write(model: PrefKin, path: str | Path | BinaryIO) -> None:
         **_kept(mixture.sites, "site"),
         **({} if wide is None else _kept(wide.sites, "wide")),
     }
-    write_model_file(path, "PrefKin", about, model.users_, arrays)
+    return about, arrays
 
 
 def restored(model: PrefKin, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:
-    """The model, which has its parameters, with what `write` wrote; files of before 0.3 say less."""
+    """The model, which has its parameters, with what was `written`; files of before 0.3 say less."""
     model.predict_for = about.get("predict_for", "auto")
     model._from_file(about, labels, arrays)
     users = model._users
     model.habit_ = arrays.get("habit", np.zeros(len(users)))
-    sites = _restored(arrays, "site")
-    within, between, top, evidence = about["numbers"]
     # files of before 0.3 hold what features were divided by
     metric = Metric(arrays["root"] if "root" in arrays else 1.0 / arrays["scale"])
-    quadratics = expand(metric.signed(users), sites)
-    prior = Prior(arrays["m0"], within, between, top, about.get("lonely", 0.0))
-    mixture = solved(quadratics, sites, arrays["share"], prior, evidence)
-    wide = None
+    data = metric.signed(users)
+
+    def people(name: str, share: FloatArray, prior: Prior, evidence: float) -> Mixture:
+        sites = Sites.kept(*(arrays[f"{name}_{part}"] for part in ("precision", "pull", "level")))
+        return finished(solved(expand(data, sites), sites, share, prior, evidence))
+
+    within, between, top, evidence = about["numbers"]
+    prior, wide = Prior(arrays["m0"], within, between, top, about.get("lonely", 0.0)), None
+    mixture = people("site", arrays["share"], prior, evidence)
     if about.get("wide"):  # one group with everybody, around 0
         *spreads, evidence = about["wide"]
-        sites = _restored(arrays, "wide")
         prior = Prior(np.zeros(metric.dim), *spreads)
-        everybody = np.ones((len(users), 1))
-        quadratics = expand(metric.signed(users), sites)
-        wide = solved(quadratics, sites, everybody, prior, evidence)
-    model._keep(Fitted(finished(mixture), metric, None if wide is None else finished(wide), about["heat"]))
+        wide = people("wide", np.ones((len(users), 1)), prior, evidence)
+    model._keep(Fitted(mixture, metric, wide, about["heat"]))
     model.__dict__["radius_"] = model.__dict__["_radii"] = arrays["radius"]
     model.__dict__["own_theta_"], model.structure_ = arrays["own_theta"], about["structure"]
     kept = {name: about["evidence"][name] for name in ("by degrees", "groups")}
@@ -94,8 +90,3 @@ def restored(model: PrefKin, about: dict[str, Any], labels: Any, arrays: dict[st
 def _kept(sites: Sites, name: str) -> dict[str, FloatArray]:
     """Sites for a model file."""
     return {f"{name}_precision": sites.precision, f"{name}_pull": sites.pull, f"{name}_level": sites.level}
-
-
-def _restored(arrays: Mapping[str, FloatArray], name: str) -> Sites:
-    """Sites out of one."""
-    return Sites.kept(*(arrays[f"{name}_{part}"] for part in ("precision", "pull", "level")))

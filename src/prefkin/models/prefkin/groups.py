@@ -15,13 +15,13 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
-from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, bounded, partition_prior
+from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, partition_prior
 from prefkin.models.prefkin.merging import Seating, as_share, crowd_prior, merge, partition_evidence
 from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Mixture, Prior, alone_in, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
-from prefkin.models.prefkin.scales import Scaling, common_mean
-from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, searching
+from prefkin.models.prefkin.scales import Scaling, common_mean, with_common_mean
+from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, bounded, searching
 
 __all__ = ["find_groups"]
 
@@ -97,9 +97,7 @@ def _scales(
         terms = users.at(prior.within) if step else terms
         centres, apart = Centres.of(terms.summed(share), prior), Apart.of(users, share, prior)
         scaling = Scaling.of(terms, share, centres, apart, prior)
-        m0, covariance = common_mean(centres, apart, prior)
-        top = bounded(float(m0 @ m0 + np.trace(covariance)) / len(m0))
-        prior = prior._replace(m0=m0, top=top)
+        prior = with_common_mean(centres, apart, prior)
         within, between = bounded(prior.within * scaling.within), bounded(prior.between * scaling.between)
         after = prior._replace(within=within, between=between)
         if step == effort.steps - 1 or scaling.change < NEAR_ENOUGH:
@@ -126,10 +124,9 @@ def _stretch(data: Signed, found: Mixture) -> float:
     partition = _partition(found.share)
 
     def evidence(each: Mixture) -> float:
-        m0, covariance = common_mean(each.centres, Apart.of(each.users, each.share, each.prior), each.prior)
-        top = bounded(float(m0 @ m0 + np.trace(covariance)) / len(m0))
         assert each.terms is not None
-        return _total_evidence(each.users, each.terms, partition, each.prior._replace(m0=m0, top=top))
+        prior = with_common_mean(each.centres, Apart.of(each.users, each.share, each.prior), each.prior)
+        return _total_evidence(each.users, each.terms, partition, prior)
 
     plain = _matched(data, found, 1.0)
     twice = _matched(data, plain, float(np.sqrt(2.0)))

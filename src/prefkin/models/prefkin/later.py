@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray
 from prefkin.data.folds import only
 from prefkin.data.rows import UserRows, grown
-from prefkin.data.shards import Table, replaced, shard_name
+from prefkin.data.shards import replaced, shard_name
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Terms
-from prefkin.models.crowd_files import PEOPLE, ROWS
+from prefkin.models.files import PEOPLE, ROWS
+from prefkin.models.prefkin.arrays import Arrays
 from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.mixture import Centres, Mixture, Others, nobody
-from prefkin.models.prefkin.people import PeopleInShards
-from prefkin.models.prefkin.posterior import Posteriors
+from prefkin.models.prefkin.people import PeopleInShards, Posteriors, by_label
 from prefkin.models.prefkin.settling import State, finish
 from prefkin.models.prefkin.update import gain_of_refit, taken_in
 
@@ -42,8 +42,7 @@ class Renewed(NamedTuple):
     states: tuple[State, ...]  # of the mixture, and of a wider one where there is one
     sums: tuple[Terms, ...]  # by which those of the groups changed
     sizes: tuple[FloatArray, ...]  # likewise
-    counts: IntArray  # and those of summaries, by what is not said any more
-    said: FloatArray
+    said: Arrays  # sums over them for summaries, which are not said any more
     strangers: int
 
 
@@ -61,8 +60,8 @@ def with_new_answers(crowd: PeopleInShards, new: UserRows) -> tuple[PeopleInShar
     _carry_over(crowd.later, later)
     for number, each in found.items():
         told = _write(crowd, groups, each, later, number)
-        counts += told["counts"] - each.counts
-        sums += told["sums"] - each.said
+        counts += told["counts"] - each.said["counts"]
+        sums += told["sums"] - each.said["sums"]
     users, rows = crowd.data.more
     more = users + sum(each.strangers for each in found.values()), rows + len(new.rows.y)
     data = replace(crowd.data, later=later / ROWS, more=more)
@@ -86,29 +85,24 @@ def _as_stored(crowd: PeopleInShards, new: UserRows) -> UserRows:
 
 def _renewed(crowd: PeopleInShards, new: UserRows, number: int) -> Renewed:
     """The people of one shard, placed with all of their answers."""
-    known = (
-        np.isin(new.labels, crowd.data.labels(number)) if _anybody(crowd, number) else np.zeros(len(new), dtype=bool)
-    )
+    data = crowd.data
+    anybody = bool(data.users[number]) or (data.later is not None and (data.later / shard_name(number)).exists())
+    known = np.isin(new.labels, data.labels(number)) if anybody else np.zeros(len(new), dtype=bool)
     before = crowd.only(new.labels[known].tolist())
     more, fitted = grown(before._users, new), before._fitted
     after = taken_in(fitted, more)
-    told = Posteriors.of(fitted, crowd.metric.signed(before._users), NOBODY).told if known.any() else None
+    said = {"counts": np.zeros_like(crowd.counts), "sums": np.zeros_like(crowd.sums)}
+    if known.any():
+        said = Posteriors.of(fitted, crowd.metric.signed(before._users), NOBODY).told
     pairs = [(a, b) for a, b in ((fitted.mixture, after.mixture), (fitted.wide, after.wide)) if a is not None and b]
     return Renewed(
         replace(more.rows, habits=None),
         tuple(State.settled(mixture.share, mixture.sites) for _, mixture in pairs),
         tuple(b.centres.sums - a.centres.sums for a, b in pairs),
         tuple(b.sizes - a.sizes for a, b in pairs),
-        np.zeros_like(crowd.counts) if told is None else told["counts"],
-        np.zeros_like(crowd.sums) if told is None else told["sums"],
+        said,
         int((~known).sum()),
     )
-
-
-def _anybody(crowd: PeopleInShards, number: int) -> bool:
-    """Was anybody in this shard before?"""
-    later = crowd.data.later
-    return bool(crowd.data.users[number]) or (later is not None and (later / shard_name(number)).exists())
 
 
 def _followed(groups: Mixture, k: int, found: list[Renewed]) -> Mixture:
@@ -130,9 +124,7 @@ def _carry_over(former: Path | None, later: Path) -> None:
                 shutil.copyfile(file, later / kind / file.name)
 
 
-def _write(
-    crowd: PeopleInShards, groups: tuple[Mixture, ...], each: Renewed, later: Path, number: int
-) -> dict[str, np.ndarray]:
+def _write(crowd: PeopleInShards, groups: tuple[Mixture, ...], each: Renewed, later: Path, number: int) -> Arrays:
     """Rows and posteriors of those who answered, beside those of others who did so before; sums over them."""
     from prefkin.data.buckets import blobs, read_table, write_table
 
@@ -144,19 +136,5 @@ def _write(
     for kind, table in ((ROWS, blobs(each.rows, crowd.data.weighted)), (PEOPLE, people)):
         file = later / kind / shard_name(number)
         tables = replaced([read_table(file)], table) if file.exists() else [table]
-        write_table(file, _joined(tables))  # in the place of a link, not into what it names
+        write_table(file, by_label(tables))  # in the place of a link, not into what it names
     return posteriors.told
-
-
-def _joined(tables: list[Table]) -> Table:
-    """By label."""
-    order = np.argsort(np.concatenate([np.asarray(table["user"]) for table in tables]), kind="stable")
-
-    def column(name: str) -> np.ndarray | list[bytes]:
-        parts = [table[name] for table in tables]
-        if isinstance(parts[0], list):
-            whole = [blob for part in parts for blob in part]
-            return [whole[i] for i in order]
-        return np.concatenate([np.asarray(part) for part in parts])[order]
-
-    return {name: column(name) for name in tables[0]}

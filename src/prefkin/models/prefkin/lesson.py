@@ -22,7 +22,7 @@ from prefkin.models.prefkin.groups import find_groups
 from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Mixture
-from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd
+from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd, most_teachers
 
 __all__ = ["Lesson", "Teacher"]
 
@@ -56,8 +56,9 @@ class Teacher:
 
     def lesson(self, rows: UserRows) -> Lesson:
         """What these people, or as many of them as can be afforded, teach about people."""
-        known = self._sample(rows, min(LIMITS.most_users, max(LIMITS.most_numbers // rows.dim**2, 2)))
-        crowd = self._sample(rows, max(largest_crowd(len(rows), len(rows.rows.y) / len(rows), rows.dim), len(known)))
+        each = len(rows.rows.y) / len(rows)
+        known = self._sample(rows, most_teachers(rows.dim))
+        crowd = self._sample(rows, max(largest_crowd(len(rows), each, rows.dim), len(known)))
         rows, plain = with_habits(rows, known, fitted_in(only(rows, known), "isotropic"))
         few, some = only(rows, known), search(plain, None)
         company = only(rows, crowd) if len(crowd) > len(known) else None
@@ -65,7 +66,7 @@ class Teacher:
         if self._clear(some, few):
             found = some if company is None else search(some.fit, company)
         else:
-            known = self._sample(rows, self._affordable(rows))
+            known = self._sample(rows, most_teachers(rows.dim, each))
             people = only(rows, known)
             fit, verdict = self._in_a_metric(people, some.fit)
             if verdict.kind != "isotropic":
@@ -80,10 +81,12 @@ class Teacher:
                     found = alike
             asked = found.grouped and company is None
             # answers about items that recur depend on each other, which evidence takes for likeness
-            if asked and verdict.loss is not None and self._loss_of(found, people) > verdict.loss + CALIBRATION.clearly:
-                found = Search(fit, fit.degrees, fit.degrees)
+            if asked and verdict.loss is not None:
+                loss = loss_of_groups(people, found.fit.metric, found.groups, self.predict_for)
+                if loss > verdict.loss + CALIBRATION.clearly:
+                    found = Search(fit, fit.degrees, fit.degrees)
         grouped, metric, degrees = found.grouped, found.fit.metric, found.fit.degrees
-        chosen, wide, temperature = found.groups if grouped else degrees, None, verdict.temperature
+        chosen, wide = found.groups if grouped else degrees, None
         if not grouped and verdict.times is not None:
             chosen, wide = with_scales(found.fit, verdict.times), degrees
         evidence = found.groups.evidence if len(rows) > 1 else -np.inf
@@ -94,16 +97,13 @@ class Teacher:
             metric,
             chosen,
             wide,
-            1.0 if grouped else temperature,
+            1.0 if grouped else verdict.temperature,
             grouped and not few.recurring,
             _structure(chosen, degrees, grouped),
             {"by degrees": found.everybody.evidence, "groups": evidence},
             degrees.prior.within + float((degrees.centres.mean[0] ** 2).sum()) / metric.dim,
             None if grouped else verdict.over_pooled,
         )
-
-    def _loss_of(self, found: Search, rows: UserRows) -> float:
-        return loss_of_groups(rows, found.fit.metric, found.groups, self.predict_for)
 
     def _clear(self, found: Search, rows: UserRows) -> bool:
         """Do groups explain these people's answers better than any covariance of people does?
@@ -145,12 +145,6 @@ class Teacher:
         if self.random_state is None:
             return np.sort(order[np.linspace(0, len(rows) - 1, most).astype(int)])
         return np.sort(generator(self.random_state).permutation(order)[:most])
-
-    @staticmethod
-    def _affordable(rows: UserRows) -> int:
-        """Users from whom the metric is learnt."""
-        person = (3.0 * len(rows.rows.y) / len(rows) + 2.0 * rows.dim) * rows.dim**2
-        return min(max(LIMITS.most_users, int(METRIC.effort / person)), max(LIMITS.most_numbers // rows.dim**2, 2))
 
 
 class Search(NamedTuple):

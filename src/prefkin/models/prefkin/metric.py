@@ -35,7 +35,7 @@ from prefkin.inference.propagation import Sites, above_zero
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin.beliefs import row_beliefs
 from prefkin.models.prefkin.mixture import Prior
-from prefkin.models.prefkin.settings import LIMITS, METRIC
+from prefkin.models.prefkin.settings import LIMITS, METRIC, bounded
 
 __all__ = ["KINDS", "Learnt", "Metric", "Unit", "free_numbers", "learn_metric", "sizes"]
 
@@ -114,7 +114,7 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
         root = symmetric_root(covariance)
     within = float(np.trace(covariance)) / d
     metric = unit.metric(root / np.sqrt(within), diagonal=kind == "diagonal")
-    within, top = (float(np.clip(each, LIMITS.least_variance, LIMITS.most_variance)) for each in (within, within * top))
+    within, top = bounded(within), bounded(within * top)
     return Learnt(metric, Prior(np.zeros(d), within, top, top), sites)
 
 

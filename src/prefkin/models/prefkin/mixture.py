@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -333,8 +334,7 @@ class Crowd:
 
     def summed(self, share: FloatArray) -> Terms:
         """Of each group to which user u belongs by share[u, k]."""
-        first, *others = (terms.summed(share[piece]) for piece, terms in self)
-        return sum(others, start=first)
+        return reduce(add, (terms.summed(share[piece]) for piece, terms in self))
 
 
 class Apart(NamedTuple):

@@ -1,17 +1,19 @@
 """People in shards: what a fitted `PrefKin` offers, asked of a row on disk.
 
-What is known about a user is a row in a Parquet shard; a question about some users is asked of a model in memory that
-holds these users alone, with everybody else known by the sums over them.
+What is known about a user is a row in a Parquet shard (`Posteriors`); a question about some users is asked of a model
+in memory that holds these users alone, with everybody else known by the sums over them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.comparisons import Comparisons
@@ -19,18 +21,98 @@ from prefkin.data.digest import digest
 from prefkin.data.rows import UserRows
 from prefkin.data.shards import ShardedComparisons, Table, replaced, shard_name
 from prefkin.execution.blas import single_threaded
+from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites
-from prefkin.models.crowd_files import LATER, PEOPLE, read_crowd, write_crowd
-from prefkin.models.prefkin.arrays import as_groups, of_groups
-from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.inference.quadratics import Signed, per_user_sum
+from prefkin.models.files import LATER, PEOPLE, read_crowd, write_crowd
+from prefkin.models.prefkin.arrays import Arrays, as_groups, of_groups
+from prefkin.models.prefkin.calibrate import Fitted, losses_by_temperature
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, alone_in, finished
+from prefkin.models.prefkin.settings import TRUST
 from prefkin.models.prefkin.settling import State, finish
 
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["PeopleInShards", "load_crowd"]
+__all__ = ["PeopleInShards", "Posteriors", "by_label", "load_crowd"]
+
+
+class Posteriors(NamedTuple):
+    """What is known about some people in the end, as it is looked up later: a row each."""
+
+    counts: FloatArray  # (n,) comparisons, by weight
+    theta: FloatArray  # (n, d)
+    size: FloatArray  # (n,) tr C, of which radii are made
+    square: FloatArray  # (n,) tr C²
+    weights: FloatArray  # (n, K + 1)
+    from_others: FloatArray  # (n,)
+    sites: FloatArray  # (3, rows), or 6 of them where there is a wider mixture
+    loss: FloatArray  # at each temperature
+
+    @classmethod
+    def of(cls, fitted: Fitted, data: Signed, judged: IntArray) -> Posteriors:
+        """The temperature is `judged` by some of them."""
+        mixture, C, loss = fitted.mixture, fitted.covariances(slice(None)), np.zeros(1)
+        if len(judged):
+            loss = losses_by_temperature(mixture.some(data, judged), data.some(judged))
+        own = np.einsum("uii->u", mixture.terms_of(np.arange(len(data))).A, dtype=np.float64)
+        from_others = 1.0 - mixture.prior.within * own / data.dim
+        return cls(
+            per_user_sum(data.weights, data.starts),
+            fitted.metric.preferences(mixture.mean),
+            np.einsum("uii->u", C),
+            np.einsum("uij,uij->u", C, C),
+            mixture.weights,
+            np.where(mixture.share.max(axis=1, initial=0.0) > 0.5, from_others, 0.0),
+            np.array([site for each in (mixture, fitted.wide) if each is not None for site in each.sites[:3]]),
+            loss,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Posteriors]) -> Posteriors:
+        """One after the other."""
+        found = {name: [getattr(part, name) for part in parts] for name in cls._fields}
+        sites, loss = np.concatenate(found.pop("sites"), axis=1), sum(found.pop("loss"), start=np.zeros(1))
+        return cls(**{name: np.concatenate(each) for name, each in found.items()}, sites=sites, loss=loss)
+
+    def table(self, labels: LabelArray, starts: IntArray, level: float) -> Table:
+        """A row each."""
+        place, (n, columns) = np.argmax(self.weights, axis=1), self.weights.shape
+        thin = csr_array(self.weights[:, :-1])
+        begins = thin.indptr.tolist()
+        return {
+            "user": labels,
+            "comparisons": self.counts,
+            "theta": self.theta,
+            "radius": TRUST.caution * ball_radius(self.size, self.square, level),
+            "group": np.where(place == columns - 1, -1, place),
+            "probability": self.weights[np.arange(n), place],
+            "groups": [thin.indices[a:b].astype("<i4").tobytes() for a, b in pairwise(begins)],
+            "shares": [thin.data[a:b].astype("<f8").tobytes() for a, b in pairwise(begins)],
+            "sites": [np.ascontiguousarray(self.sites[:, a:b]).tobytes() for a, b in pairwise(starts.tolist())],
+        }
+
+    @property
+    def told(self) -> Arrays:
+        """Sums over them: likeliest members; how many are uncertain, what comes from others, comparisons."""
+        counts = np.bincount(np.argmax(self.weights, axis=1), minlength=self.weights.shape[1])
+        uncertain = float((self.weights.max(axis=1) < TRUST.certain_place).sum())
+        return {"counts": counts, "sums": np.array([uncertain, self.from_others.sum(), self.counts.sum()])}
+
+
+def by_label(tables: Sequence[Table]) -> Table:
+    """The people of all tables in one, sorted."""
+    order = np.argsort(np.concatenate([np.asarray(table["user"]) for table in tables]), kind="stable")
+
+    def column(name: str) -> np.ndarray | list[bytes]:
+        parts = [table[name] for table in tables]
+        if isinstance(parts[0], list):
+            whole = [blob for part in parts for blob in part]
+            return [whole[i] for i in order]
+        return np.concatenate([np.asarray(part) for part in parts])[order]
+
+    return {name: column(name) for name in tables[0]}
 
 
 @dataclass(eq=False)
@@ -52,31 +134,24 @@ class PeopleInShards:
     read: dict[str, Any] = field(default_factory=dict)  # once for all who ask
 
     def _tables(self, columns: list[str], only: LabelArray | None = None) -> list[Table]:
-        shard = np.empty(0, dtype=np.intp) if only is None else self.data.shard_of(only)
-        numbers = range(self.data.n_shards) if only is None else np.unique(shard).tolist()
-        return [
-            table
-            for number in numbers
-            for table in self._in_shard(number, columns, None if only is None else only[shard == number])
-        ]
-
-    def _in_shard(self, number: int, columns: list[str], only: LabelArray | None = None) -> list[Table]:
-        """People of one shard: those who did not answer since, and those who did."""
+        """Shard after shard: those who did not answer since, and those who did."""
         from prefkin.data.buckets import read_table
 
-        columns = list(dict.fromkeys(["user", *columns]))
-        tables = [read_table(self.people / shard_name(number), columns, only)] if self.data.users[number] else []
-        if self.later is not None and (file := self.later / PEOPLE / shard_name(number)).exists():
-            return replaced(tables, read_table(file, columns, only))
-        return tables
+        columns, found = list(dict.fromkeys(["user", *columns])), list[Table]()
+        shard = np.arange(self.data.n_shards) if only is None else self.data.shard_of(only)
+        for number in np.unique(shard).tolist():
+            name, some = shard_name(number), None if only is None else only[shard == number]
+            tables = [read_table(self.people / name, columns, some)] if self.data.users[number] else []
+            if self.later is not None and (file := self.later / PEOPLE / name).exists():
+                tables = replaced(tables, read_table(file, columns, some))
+            found += tables
+        return found
 
     def _anew(self, name: str) -> list[FloatArray]:
         """An attribute of everybody, shard after shard, as it is now that groups have changed."""
-        labels = (
-            [label for table in self._in_shard(k, []) for label in np.asarray(table["user"]).tolist()]
-            for k in range(self.data.n_shards)
-        )
-        models = ((self.only(each), each) for each in labels if each)
+        labels = self.column("users_")
+        shards = np.split(labels, np.flatnonzero(np.diff(self.data.shard_of(labels))) + 1)
+        models = ((self.only(each.tolist()), each.tolist()) for each in shards)
         return [getattr(model, name)[[model._users.index(label) for label in each]] for model, each in models]
 
     def column(self, name: str) -> Any:
@@ -117,31 +192,18 @@ class PeopleInShards:
         model._hold(rows)
         model.habit_, model._own_variance = np.zeros(len(rows)), self.own_variance
         model.structure_, model.evidence_ = self.structure, self.evidence
+        mixtures = self.groups
         if len(rows):
-            tables = self._tables(["user", "radius", "groups", "shares", "sites"], rows.labels)
-            labels = np.concatenate([np.asarray(table["user"]) for table in tables])
-            order = np.argsort(labels, kind="stable")
-            blobs = [blob for table in tables for blob in table["sites"]]
-            sizes = np.diff(rows.starts)
-            whole = np.concatenate(
-                [np.frombuffer(blobs[at], "<f8").reshape(-1, n) for at, n in zip(order, sizes.tolist(), strict=True)],
-                axis=1,
-            )
-            share = np.concatenate([self._shares(table) for table in tables])[order]
-            radius = np.concatenate([np.asarray(table["radius"]) for table in tables])[order]
-            if self.later is None:
-                model.__dict__["radius_"] = model.__dict__["_radii"] = radius
-        else:
-            whole, share = np.empty((3 * len(self.groups), 0)), np.empty((0, len(self.groups[0].sizes)))
-        data = self.metric.signed(rows)
-        shares = share, np.ones((len(rows), 1))
-        with single_threaded():
-            mixture, *wide = (
-                finished(finish(data, State.settled(shares[k], Sites.kept(*whole[3 * k : 3 * k + 3])), groups))
-                if len(rows)
-                else groups
-                for k, groups in enumerate(self.groups)
-            )
+            known, data = by_label(self._tables(["groups", "shares", "sites"], rows.labels)), self.metric.signed(rows)
+            blobs = zip(known["sites"], np.diff(rows.starts).tolist(), strict=True)
+            sites = np.concatenate([np.frombuffer(blob, "<f8").reshape(-1, n) for blob, n in blobs], axis=1)
+            shares = self._shares(known), np.ones((len(rows), 1))
+            with single_threaded():
+                mixtures = tuple(
+                    finished(finish(data, State.settled(share, Sites.kept(*part)), groups))
+                    for share, part, groups in zip(shares, np.split(sites, len(sites) // 3), self.groups, strict=False)
+                )
+        mixture, *wide = mixtures
         model._keep(Fitted(mixture, self.metric, wide[0] if wide else None, self.temperature))
         model.__dict__["_digest"] = self.digest
         return model

@@ -12,8 +12,9 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.quadratics import DENSE, STACKED_UP_TO, Terms
 from prefkin.models.prefkin.mixture import IN_CACHE, Apart, Centres, Prior, inverse, pieces
+from prefkin.models.prefkin.settings import bounded
 
-__all__ = ["Scaling", "common_mean"]
+__all__ = ["Scaling", "common_mean", "with_common_mean"]
 
 PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
 
@@ -82,6 +83,12 @@ def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, f
         squares += share[u, k] * float(((terms.a[u] - image[:, -1]) ** 2).sum())
         known -= share[u, k] * float((image[:, :PROBES] * image[:, PROBES:-1]).sum(dtype=np.float64)) / PROBES
     return squares, known
+
+
+def with_common_mean(centres: Centres, apart: Apart, prior: Prior) -> Prior:
+    """The prior with m_0, and with σ² as it and its doubt say."""
+    m0, covariance = common_mean(centres, apart, prior)
+    return prior._replace(m0=m0, top=bounded(float(m0 @ m0 + np.trace(covariance)) / len(m0)))
 
 
 def common_mean(centres: Centres, apart: Apart, prior: Prior) -> tuple[FloatArray, FloatArray]:

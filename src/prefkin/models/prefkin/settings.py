@@ -17,7 +17,9 @@ __all__ = [
     "TRUST",
     "Effort",
     "affordable",
+    "bounded",
     "largest_crowd",
+    "most_teachers",
     "searching",
 ]
 
@@ -126,6 +128,12 @@ LIMITS, TRUST, CALIBRATION, METRIC, HABIT, DRAWN = (
     Limits(), Trust(), Calibration(), Learning(), Side(), Drawn()
 )  # fmt: skip
 
+
+def bounded(variance: float) -> float:
+    """Within what a variance may be."""
+    return float(np.clip(variance, LIMITS.least_variance, LIMITS.most_variance))
+
+
 _ROUND = 5e8  # multiplications up to which a round over all users costs too little to spare anything
 _SEARCH = 5e9  # multiplications that a round over those may take among whom groups are sought: a minute or two in all
 _JUDGING = 2e11  # multiplications that choosing by held-out answers may take: some seconds
@@ -198,8 +206,19 @@ def largest_crowd(people: int, rows: float, d: int) -> int:
     >>> largest_crowd(30_000, 50.0, 16), largest_crowd(30_000, 100.0, 100), largest_crowd(150, 1000.0, 768)
     (20000, 1000, 113)
     """
-    few, many = (min(most, max(LIMITS.most_numbers // d**2, 2)) for most in (LIMITS.most_users, LIMITS.most_crowd))
+    few, many = most_teachers(d), min(LIMITS.most_crowd, _most_matrices(d))
     return min(people, max(few, min(many, int(_SEARCH / _person(rows, d)))))
+
+
+def most_teachers(d: int, rows: float | None = None) -> int:
+    """Users from whom the prior is learnt; with so many `rows` each, as many as it takes to learn a metric, too."""
+    effort = 0 if rows is None else int(METRIC.effort / _person(rows, d))
+    return min(max(LIMITS.most_users, effort), _most_matrices(d))
+
+
+def _most_matrices(d: int) -> int:
+    """As many d × d matrices as there is room for."""
+    return max(LIMITS.most_numbers // d**2, 2)
 
 
 def searching(data: Signed) -> Effort:

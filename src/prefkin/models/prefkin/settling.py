@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, wraps
-from itertools import pairwise
-from typing import NamedTuple, Protocol
+from functools import partial, reduce
+from operator import add
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -50,6 +50,7 @@ __all__ = [
     "Loners",
     "Parts",
     "People",
+    "Seats",
     "State",
     "Sums",
     "Told",
@@ -162,6 +163,19 @@ class People(Protocol):
 Step = Callable[[People, State | None, Told], tuple[State, Sums]]
 
 
+class Seats(NamedTuple):
+    """Memberships that are not asked about: of those who taught the prior, or who are united in a new group."""
+
+    part: IntArray  # in which part each one is
+    position: IntArray  # and where there
+    share: FloatArray  # (n, K)
+
+    @classmethod
+    def none(cls, K: int) -> Seats:
+        """Of nobody, in K groups."""
+        return cls(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty((0, K)))
+
+
 class Loners(NamedTuple):
     """People in no group, and all that is needed to unite them."""
 
@@ -194,8 +208,8 @@ class Parts(Protocol):
     def turns(self) -> list[list[int]]:
         """In which parts people are placed first, and in which then."""
 
-    def taught(self) -> list[tuple[IntArray, FloatArray]]:
-        """Positions and memberships, in each part, of those who taught the prior."""
+    def taught(self) -> Seats:
+        """Those who taught the prior."""
 
     def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:
         """Take a step in every part, or in some; sums over all of them, in their order."""
@@ -214,26 +228,16 @@ def a_few(people: int, centres: Centres) -> Iterator[slice]:
     return pieces(people, d * d, max(room, min(K * d * d, LIMITS.at_once)))
 
 
-def _a_few_at_a_time(step: Callable[[Signed, State | None, Told], tuple[State, Sums]]) -> Step:
-    """The step in a part, from what it does for some of its people."""
-
-    @in_one_order
-    @wraps(step)
-    def whole(people: People, state: State | None, told: Told) -> tuple[State, Sums]:
-        starts = people.starts
-        found = [
-            step(people.between(few), None if state is None else state.between(few, starts), told.between(few))
-            for few in a_few(len(people), told.around.centres)
-        ]
-        states, sums = zip(*found, strict=True)
-        return State.joined(states), sum(sums[1:], start=sums[0])
-
-    return whole
-
-
-@_a_few_at_a_time
-def place_step(data: Signed, state: State | None, told: Told) -> tuple[State, Sums]:  # noqa: ARG001 - as all steps
+@in_one_order
+def place_step(people: People, state: State | None, told: Told) -> tuple[State, Sums]:  # noqa: ARG001 - as all steps
     """Everybody among the groups as they are known; who is sure of a group then is not asked again."""
+    every = a_few(len(people), told.around.centres)
+    states, sums = zip(*(_placed(people.between(few), told.between(few)) for few in every), strict=True)
+    return State.joined(states), reduce(add, sums)
+
+
+def _placed(data: Signed, told: Told) -> tuple[State, Sums]:
+    """`place_step` for some people."""
     sites, found = _begun(data, told.around)
     placed = place(told.around, data, 1, CONTENDERS, sure=LIMITS.sure, sites=sites)
     unsure, far = placed.share.max(axis=1, initial=0.0) < LIMITS.sure, placed.moved(data)
@@ -244,14 +248,16 @@ def place_step(data: Signed, state: State | None, told: Told) -> tuple[State, Su
         better = place(told.around, few, 1, CONTENDERS, sure=LIMITS.sure, sites=placed.some(data, again).refined(few))
         share[again], far[again] = better.share, better.moved(few)
         # seats are chosen by the second sites after the centre's, or the third from nowhere: others overshoot
-        matched = (far[again] > STILL) & ~found[again]
-        sites, terms = _with(placed, data, again, *_matched(better, few, matched))
-        far[again[matched]] = np.inf
+        moved = np.flatnonzero((far[again] > STILL) & ~found[again])
+        sites, terms = _with(placed, data, again, *_matched(better, few, moved))
+        far[again[moved]] = np.inf
     assert terms is not None
     share[told.who], far[told.who] = told.share, np.inf  # they shaped the groups: their own data were taken out then
     most = share.max(axis=1, initial=0.0)
     slack = (STILL - far) / above_zero(np.sqrt(farthest(data.sizes, data.starts)))  # G in `forms` is below I
-    return _summed(terms, State(share, sites, most < LIMITS.sure, np.where(most == 1.0, slack, NONE)))
+    state = State(share, sites, most < LIMITS.sure, np.where(most == 1.0, slack, NONE))
+    counts = np.array([len(share), int(state.asked.sum())])
+    return state, Sums(terms.summed(share), share.sum(axis=0), 0.0, counts)
 
 
 @in_one_order
@@ -293,7 +299,7 @@ def match_step(people: People, state: State | None, told: Told) -> tuple[State, 
             continue
         assert found.terms is not None
         old = found.terms[again]
-        new, terms = _matched(found, data, np.isin(np.arange(len(data)), again))
+        new, terms = _matched(found, data, again)
         for target, values in zip(sites, new, strict=True):
             target[rows] = values
         change = change + (terms[again] - old).summed(share[who[again]])
@@ -323,16 +329,14 @@ def _begun(data: Signed, around: Mixture) -> tuple[Sites, BoolArray]:
     return Sites(*(np.where(known, *each) for each in zip(sites, prior.start(data), strict=True))), found
 
 
-def _matched(found: Mixture, data: Signed, chosen: BoolArray) -> tuple[Sites, Terms]:
-    """Sites matched to what is believed now, of those who are chosen; everybody's terms."""
-    again = np.flatnonzero(chosen)
-    few = data if len(again) == len(data) else data.some(again) if len(again) else None
-    if few is None:
+def _matched(found: Mixture, data: Signed, again: IntArray) -> tuple[Sites, Terms]:
+    """Everybody's sites and terms, those of some of them matched to what is believed now."""
+    if not len(again):
         assert found.terms is not None
         return found.sites, found.terms
-    sites = (found if few is data else found.some(data, again)).refined(few)
-    terms = expand(few, sites).at(found.prior.within)
-    return (sites, terms) if few is data else _with(found, data, again, sites, terms)
+    few = data.some(again)
+    sites = found.some(data, again).refined(few)
+    return _with(found, data, again, sites, expand(few, sites).at(found.prior.within))
 
 
 def _with(found: Mixture, data: Signed, again: IntArray, sites: Sites, terms: Terms) -> tuple[Sites, Terms]:
@@ -361,11 +365,6 @@ def finish(data: Signed, state: State, around: Mixture) -> Mixture:
     return replace(found, others=replace(around.others, sizes=around.others.sizes - share.sum(axis=0)))
 
 
-def _summed(terms: Terms, state: State) -> tuple[State, Sums]:
-    people = np.array([len(state.share), int(state.asked.sum())])
-    return state, Sums(terms.summed(state.share), state.share.sum(axis=0), 0.0, people)
-
-
 STEPS: dict[str, Step] = {"place": place_step, "seat": seat_step, "match": match_step}
 
 
@@ -384,31 +383,25 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
     def say(sums: Sums) -> Mixture:
         return _told_by(prior, sums, known.by_degrees, known.evidence)
 
-    kept, none = np.ones(len(known.sizes), dtype=bool), np.zeros(len(known.sizes))
-
-    def teach(around: Mixture, part: int) -> Told:
-        return Told(around, kept, *taught[part], none)
-
     around = nobody(known.centres, prior, Others(known.sizes, known.by_degrees), known.evidence)
-    first, *others = parts.turns
-    placed = dict.fromkeys(first, around.centres.mean)  # what people of each part were told
-    sums = parts.each("place", partial(teach, around), first)
-    around = say(sums)
-    for turn in others:
-        placed |= dict.fromkeys(turn, around.centres.mean)
-        sums = sums + parts.each("place", partial(teach, around), turn)
+    kept, none = np.ones(len(known.sizes), dtype=bool), np.zeros(len(known.sizes))
+    placed, found = dict[int, FloatArray](), list[Sums]()
+    for turn in parts.turns:
+        placed |= dict.fromkeys(turn, around.centres.mean)  # what people of each part were told
+        found.append(parts.each("place", partial(_told, around, kept, taught, none), turn))
+        sums = reduce(add, found)
         around = say(sums)
     columns = np.arange(len(kept))  # of memberships, in all parts: which groups they were when people were placed
     if not known.by_degrees:
         sums, seats = _with_sets_of_loners(parts.loners(around, LIMITS.most_crowd), sums, prior)
-        for again in range(ROUNDS):
+        for _ in range(ROUNDS):
             kept = sums.sizes > NOBODY
             if not kept.any():
                 break
-            sums = sums.of(kept)
-            tell = partial(_told, say(sums), kept[: len(columns)], None if again else (seats, kept), none)
-            sums = sums.changed(parts.each("seat", tell))
+            sums, seats = sums.of(kept), seats._replace(share=seats.share[:, kept])
+            sums = sums.changed(parts.each("seat", partial(_told, say(sums), kept[: len(columns)], seats, none)))
             columns = np.append(columns, np.full(len(kept) - len(columns), NEW))[kept]
+            seats = Seats.none(len(columns))
             if sums.settled:
                 break
         kept = sums.sizes > NOBODY
@@ -418,31 +411,25 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
 
     def match(part: int) -> Told:
         ways = np.linalg.norm(around.centres.mean - placed[part][columns], axis=1)
-        return _told(around, kept, None, np.where(columns == NEW, np.inf, ways), part)
+        return _told(around, kept, Seats.none(len(columns)), np.where(columns == NEW, np.inf, ways), part)
 
     return say(sums.changed(parts.each("match", match)))
 
 
-def _told(
-    around: Mixture, kept: BoolArray, seats: tuple[Loners, BoolArray] | None, ways: FloatArray, part: int
-) -> Told:
-    """Groups, and those of the ones before that are `kept`; people take their `seats` in new ones that are kept."""
-    if seats is None:
-        return Told(around, kept, np.empty(0, dtype=np.intp), np.empty((0, len(around.sizes))), ways)
-    mine = seats[0].part == part
-    return Told(around, kept, seats[0].position[mine], seats[0].share[mine][:, seats[1]], ways)
+def _told(around: Mixture, kept: BoolArray, seats: Seats, ways: FloatArray, part: int) -> Told:
+    """What one part is told; `kept` are the groups of before that are still there."""
+    mine = seats.part == part
+    return Told(around, kept, seats.position[mine], seats.share[mine], ways)
 
 
-def _with_sets_of_loners(loners: Loners, sums: Sums, prior: Prior) -> tuple[Sums, Loners]:
+def _with_sets_of_loners(loners: Loners, sums: Sums, prior: Prior) -> tuple[Sums, Seats]:
     """Groups of which those who taught the prior had too few members to see: sought among those left alone.
 
     Sums with these groups, and who sits there.
     """
     old = sums.sizes.shape[0]
     if len(loners.part) < 2:
-        return sums, loners._replace(
-            part=np.empty(0, dtype=np.intp), position=np.empty(0, dtype=np.intp), share=np.empty((0, old))
-        )
+        return sums, Seats.none(old)
     new = as_share(merge(loners.terms, prior, np.arange(len(loners.part))))  # in sets of two and more
     seated = np.flatnonzero(new.any(axis=1))
     terms, change = loners.terms[seated], np.zeros((len(seated), old + new.shape[1]))
@@ -453,43 +440,36 @@ def _with_sets_of_loners(loners: Loners, sums: Sums, prior: Prior) -> tuple[Sums
     )
     share = np.zeros_like(change)
     share[:, old:] = new[seated]
-    return sums, Loners(loners.part[seated], loners.position[seated], terms, share)
+    return sums, Seats(loners.part[seated], loners.position[seated], share)
 
 
 # -- in memory -------------------------------------------------------------------------------------------------------
 
 
 class _InMemory:
-    """Everybody is one part, or two: the `first` so many, and then the others."""
+    """Everybody is one part."""
 
-    def __init__(self, known: Mixture, who: IntArray, data: Signed, first: int | None) -> None:
-        cuts = [0, len(data)] if first is None else [0, first, len(data)]
-        self.known, self.who, self.places = known, who, [slice(*each) for each in pairwise(cuts)]
-        self.data = [data.between(place) for place in self.places]
-        self.turns, self.states = [[part] for part in range(len(self.places))], dict[int, State]()
+    turns: ClassVar = [[0]]
 
-    def taught(self) -> list[tuple[IntArray, FloatArray]]:
-        here = [(place, (self.who >= place.start) & (self.who < place.stop)) for place in self.places]
-        return [(self.who[mine] - place.start, self.known.share[mine]) for place, mine in here]
+    def __init__(self, known: Mixture, who: IntArray, data: Signed) -> None:
+        self.seats, self.data = Seats(np.zeros(len(who), dtype=np.intp), who, known.share), data
+        self.state: State | None = None
 
-    def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:
-        found = list[Sums]()
-        for part in range(len(self.places)) if only is None else only:
-            self.states[part], sums = STEPS[step](self.data[part], self.states.get(part), tell(part))
-            found.append(sums)
-        return sum(found[1:], start=found[0])
+    def taught(self) -> Seats:
+        return self.seats
+
+    def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:  # noqa: ARG002
+        self.state, sums = STEPS[step](self.data, self.state, tell(0))
+        return sums
 
     def loners(self, around: Mixture, most: int) -> Loners:
-        alone = [np.flatnonzero(alone_in(state.share) > 0.5) for state in self.states.values()]
-        part, position = np.repeat(np.arange(len(alone)), [len(each) for each in alone]), np.concatenate(alone)
-        chosen = np.linspace(0, len(part) - 1, min(len(part), most)).astype(int)
-        part, position = part[chosen], position[chosen]
-        return Loners.joined(
-            [loners_of(data, self.states[k], position[part == k], around.prior, k) for k, data in enumerate(self.data)]
-        )
+        assert self.state is not None
+        alone = np.flatnonzero(alone_in(self.state.share) > 0.5)
+        alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), most)).astype(int)]
+        return loners_of(self.data, self.state, alone, around.prior, 0)
 
 
-def loners_of(data: People, state: State, alone: IntArray, prior: Prior, part: int = 0) -> Loners:
+def loners_of(data: People, state: State, alone: IntArray, prior: Prior, part: int) -> Loners:
     """Those of one part."""
     some = data.some(alone) if len(alone) else data.between(slice(0, 0))
     sites = state.sites.of(data.rows_of(alone) if len(alone) else np.empty(0, dtype=np.intp))
@@ -498,8 +478,9 @@ def loners_of(data: People, state: State, alone: IntArray, prior: Prior, part: i
 
 
 @in_one_order
-def settle(known: Mixture, who: IntArray, data: Signed, first: int | None = None) -> Mixture:
-    """Everybody in memory, under a prior learnt from some of them (`who`); the `first` so many are placed first."""
-    parts = _InMemory(known, who, data, first)
+def settle(known: Mixture, who: IntArray, data: Signed) -> Mixture:
+    """Everybody in memory, under a prior learnt from some of them (`who`)."""
+    parts = _InMemory(known, who, data)
     around = settle_parts(parts, known)
-    return replace(finish(data, State.joined(list(parts.states.values())), around), others=None)
+    assert parts.state is not None
+    return replace(finish(data, parts.state, around), others=None)

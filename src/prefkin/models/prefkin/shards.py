@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,7 @@ from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards, threads
 from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.quadratics import Signed
-from prefkin.models.crowd_files import PEOPLE
+from prefkin.models.files import PEOPLE
 from prefkin.models.prefkin.arrays import (
     SHARE,
     Arrays,
@@ -50,10 +51,20 @@ from prefkin.models.prefkin.calibrate import Fitted, best_temperature
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, Others, alone_in, nobody
 from prefkin.models.prefkin.modes import at_their_modes
-from prefkin.models.prefkin.people import PeopleInShards
-from prefkin.models.prefkin.posterior import Posteriors
+from prefkin.models.prefkin.people import PeopleInShards, Posteriors
 from prefkin.models.prefkin.settings import LIMITS
-from prefkin.models.prefkin.settling import STEPS, Loners, State, Sums, Told, a_few, finish, loners_of, settle_parts
+from prefkin.models.prefkin.settling import (
+    STEPS,
+    Loners,
+    Seats,
+    State,
+    Sums,
+    Told,
+    a_few,
+    finish,
+    loners_of,
+    settle_parts,
+)
 
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
@@ -100,23 +111,19 @@ class PeopleOfShard:
 
     def between(self, users: slice) -> Signed:
         """At consecutive positions."""
-        return self.metric.signed(consecutive(*self._rows(users)))
+        if self.held is None or not self.held[0] <= users.start <= users.stop <= self.held[0] + len(self.held[1]):
+            last = min(max(users.stop, users.start + AT_A_TIME), len(self))
+            self.held = users.start, self.data.between(self.number, slice(users.start, last), checked=self.checked)
+        first, rows = self.held
+        return self.metric.signed(consecutive(rows, slice(users.start - first, users.stop - first)))
 
     def some(self, users: IntArray) -> Signed:
         """At these positions, in order."""
-        if self.apart is not None:
-            return self.metric.signed(only(self.apart[1], np.searchsorted(self.apart[0], users)))
-        around = slice(int(users[0]), int(users[-1]) + 1)
-        return self.metric.signed(self.data.between(self.number, around, users - users[0], checked=self.checked))
+        return self.metric.signed(self._rows(users))
 
     def keep(self, users: IntArray, file: Path) -> None:
         """Write the rows of those who will be asked again, so that the shard need not be read for them."""
-        if self.apart is None:
-            rows = self.data.between(self.number, slice(0, len(self)), users, checked=True)
-        elif len(users):
-            rows = only(self.apart[1], np.searchsorted(self.apart[0], users))
-        else:
-            rows = consecutive(self.apart[1], slice(0, 0))
+        rows = self._rows(users)
         write_arrays(file, {"users": users, "starts": rows.starts, **rows.rows._asdict()})
 
     def take(self, file: Path) -> None:
@@ -129,13 +136,13 @@ class PeopleOfShard:
         """Where their rows are among those of the shard."""
         return np.concatenate([np.arange(self.starts[u], self.starts[u + 1]) for u in users])
 
-    def _rows(self, users: slice) -> tuple[UserRows, slice]:
-        """Rows among which those of these people are, and where."""
-        if self.held is None or not self.held[0] <= users.start <= users.stop <= self.held[0] + len(self.held[1]):
-            last = min(max(users.stop, users.start + AT_A_TIME), len(self))
-            self.held = users.start, self.data.between(self.number, slice(users.start, last), checked=self.checked)
-        first, rows = self.held
-        return rows, slice(users.start - first, users.stop - first)
+    def _rows(self, users: IntArray) -> UserRows:
+        """Of people at these positions, whose shard was checked before."""
+        if self.apart is None:
+            first, last = (int(users[0]), int(users[-1]) + 1) if len(users) else (0, len(self))
+            return self.data.between(self.number, slice(first, last), users - first, checked=True)
+        among, rows = self.apart
+        return only(rows, np.searchsorted(among, users)) if len(users) else consecutive(rows, slice(0, 0))
 
 
 def take_step(task: Task, number: int) -> None:
@@ -203,26 +210,19 @@ class ShardParts:
     def __init__(self, data: ShardedComparisons, root: FloatArray, home: Path, labels: LabelArray, known: Mixture):
         self.data, self.root, self.home = data, root, home
         self.labels, self.known = labels, known  # those who taught the prior
-        self.numbers = data.inhabited
+        self.numbers, self.turns = data.inhabited, _turns(data, labels)
         self.state: Path | None = None
         self.steps = 0
 
-    def taught(self) -> list[tuple[IntArray, FloatArray]]:
-        """Positions and memberships, in each shard, of those who taught the prior."""
-        nothing = np.empty(0, dtype=np.intp), np.empty((0, self.known.share.shape[1]))
-        found = [nothing] * self.data.n_shards
+    def taught(self) -> Seats:
+        """Those who taught the prior."""
         shard = self.data.shard_of(self.labels)
+        position = np.empty(len(shard), dtype=np.intp)
         for number in np.unique(shard).tolist():
             mine = np.flatnonzero(shard == number)
             where = {label: at for at, label in enumerate(self.data.labels(number).tolist())}
-            at = np.array([where[label] for label in self.labels[mine].tolist()], dtype=np.intp)
-            found[number] = at, self.known.share[mine]
-        return found
-
-    @property
-    def turns(self) -> list[list[int]]:
-        """The first shards, then the others."""
-        return _turns(self.data, self.labels)
+            position[mine] = [where[label] for label in self.labels[mine].tolist()]
+        return Seats(shard, position, self.known.share)
 
     def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:
         """Take a step in every shard that has not taken it, or in some; sums over all of them, in their order."""
@@ -238,9 +238,7 @@ class ShardParts:
         task = Task(self.data, self.root, step, None if step == "place" else before, self.state)
         label, done = f"everybody, step {self.steps} ({step})", len(numbers) - len(left)
         over_shards(partial(take_step, task), left, label=label, done=done, room=self.data.room)
-        sums = as_sums(read_arrays(self.state / f"sums-{numbers[0]}.npz"))
-        for number in numbers[1:]:
-            sums = sums + as_sums(read_arrays(self.state / f"sums-{number}.npz"))
+        sums = reduce(add, (as_sums(read_arrays(self.state / f"sums-{number}.npz")) for number in numbers))
         states = [] if before is None else [*before.glob("state-*.npz"), *before.glob("rows-*.npz")]
         for file in states:  # of shards that are not among these
             if not (self.state / file.name).exists():
