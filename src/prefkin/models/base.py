@@ -489,7 +489,8 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         return int(self._crowd.position(user)) if self._crowd is not None else self._users.index(user)
 
     def _pooled_rows(self, user: Hashable) -> Rows:
-        return self._users.of_many(self.members(self.position(user)))
+        members = self.members(self.position(user))  # says so when nothing is fitted
+        return self._users.of_many(members)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
