@@ -185,10 +185,9 @@ class Store:
                         "--store"
                     )
         if store.engine.dialect.name == "sqlite":
+            # readers do not wait for writers; the file remembers it
             with store._reported(), closing(store.engine.raw_connection()) as raw:
-                raw.cursor().execute(
-                    "PRAGMA journal_mode=WAL"
-                )  # readers do not wait for writers; the file remembers it
+                raw.cursor().execute("PRAGMA journal_mode=WAL")
         return store
 
     @contextmanager
