@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from prefkin.data.candidates import Candidates
-from prefkin.data.checks import is_missing
-from prefkin.data.columns import in_file
+from prefkin.data.checks import in_file, is_missing
 from prefkin.data.formats import label_column, read_columns
 from prefkin.data.ratings import factor_names
 from prefkin.data.tables import EVERY_ITEM, read_candidates

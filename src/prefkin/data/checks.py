@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Number
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray, LabelArray
-from prefkin.errors import InvalidComparisons
+from prefkin.errors import InvalidComparisons, PrefkinError
 
 __all__ = [
     "LARGEST_FEATURE",
@@ -20,6 +22,7 @@ __all__ = [
     "as_number",
     "distinct_labels",
     "feature_matrix",
+    "in_file",
     "is_missing",
     "is_number",
     "label_array",
@@ -35,6 +38,17 @@ LARGEST_FEATURE = 1e75  # fourth powers and sums of them must not overflow
 SMALLEST_FEATURE = 1e-75  # nor vanish: the largest feature is beyond this
 LARGEST_WEIGHT = 1e9  # how often a row counts: beside it, a row that counts once must not vanish
 ROWS_AT_ONCE = 2**16
+
+
+@contextmanager
+def in_file(source: Any) -> Iterator[None]:
+    """Put the file's name before the message of any error raised inside."""
+    try:
+        yield
+    except PrefkinError as error:
+        if not isinstance(source, str | Path):
+            raise
+        raise type(error)(f"{source}: {error}") from None
 
 
 def any_in_row(Z: FloatArray, test: Callable[[FloatArray], BoolArray]) -> BoolArray:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from prefkin.data.arrays import FloatArray, LabelArray
 from prefkin.data.formats import holds_numbers, holds_vectors, label_column, matrix_column, number_column, read_columns
-from prefkin.errors import FeaturesWarning, InvalidTable, PrefkinError
+from prefkin.errors import FeaturesWarning, InvalidTable
 
-__all__ = ["CANDIDATE_FIELDS", "COMPARISON_FIELDS", "ITEM_FIELDS", "Table", "in_file"]
+__all__ = ["CANDIDATE_FIELDS", "COMPARISON_FIELDS", "ITEM_FIELDS", "Table"]
 
 ALIASES = {
     "user": ("user", "worker", "annotator", "user_id", "annotator_id", "worker_id", "users", "judge"),
@@ -34,17 +32,6 @@ CANDIDATE_FIELDS = ("context", "action", "item", "phi", "weight", "features")  #
 ITEM_FIELDS = ("item", "phi")
 BEFORE_FEATURES = (("first", "second"), ("left", "right"), ("a", "b"), ("option_a", "option_b"))  # of either side
 FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")
-
-
-@contextmanager
-def in_file(source: Any) -> Iterator[None]:
-    """Put the file's name before the message of any error raised inside."""
-    try:
-        yield
-    except PrefkinError as error:
-        if not isinstance(source, str | Path):
-            raise
-        raise type(error)(f"{source}: {error}") from None
 
 
 class Table:

@@ -29,8 +29,8 @@ import numpy as np
 from prefkin.data.answers import answer_array
 from prefkin.data.arrays import FloatArray, LabelArray
 from prefkin.data.candidates import Candidates
-from prefkin.data.checks import distinct_labels, feature_matrix, is_missing, missing_labels
-from prefkin.data.columns import CANDIDATE_FIELDS, COMPARISON_FIELDS, ITEM_FIELDS, Table, in_file
+from prefkin.data.checks import distinct_labels, feature_matrix, in_file, is_missing, missing_labels
+from prefkin.data.columns import CANDIDATE_FIELDS, COMPARISON_FIELDS, ITEM_FIELDS, Table
 from prefkin.data.comparisons import Comparisons
 from prefkin.errors import InvalidTable
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prefkin.data.candidates import Candidates
-from prefkin.data.checks import is_missing
-from prefkin.data.columns import in_file
+from prefkin.data.checks import in_file, is_missing
 from prefkin.data.exports import Shown
 from prefkin.data.formats import label_column, read_columns
 from prefkin.errors import InvalidTable
