@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
-from prefkin.data.columns import in_file
+from prefkin.data.checks import in_file
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import digest
 from prefkin.data.rows import Rows
@@ -45,6 +45,7 @@ from prefkin.models.reports import Alike, Summary
 
 MOST_PESSIMISM = 1e6
 PAIRS_OF_PEOPLE = 3  # in a summary
+IN_CACHE = 2**18  # numbers of θ that are laid beside rows at a time
 SMALL = 64  # features up to which a product with one row is never divided among threads
 
 __all__ = ["PreferenceModel"]
@@ -211,7 +212,9 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
 
     def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
         """θ_uᵀz of each row, u its owner."""
-        margin: FloatArray = np.einsum("ij,ij->i", features, self.theta_[owner])
+        margin, step = np.empty(len(features)), max(1, IN_CACHE // features.shape[1])
+        for rows in (slice(start, start + step) for start in range(0, len(features), step)):
+            np.einsum("ij,ij->i", features[rows], self.theta_[owner[rows]], out=margin[rows])
         return margin
 
     def predict_proba(self, Z: ArrayLike | Comparisons, users: Any = None) -> FloatArray:
