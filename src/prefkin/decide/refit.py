@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import sger
+from scipy.linalg.blas import ssymv, ssyr
 from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.special import expit
 
@@ -74,7 +74,7 @@ class RunningEstimate:
         self._Z[: self.n], self._y[: self.n], self._weights[: self.n] = rows
         self._light[: self.n] = rows.Z
         self.metric = Metric(self.n, self.theta, 0)
-        self._inverse: Any = None  # of the Hessian in this metric: float32, Fortran order
+        self._inverse: Any = None  # of the Hessian in this metric: its lower triangle, float32, Fortran order
         self._point: _Point | None = None  # at theta
         self._squares = rows.weights @ np.square(rows.Z, dtype=np.float64)  # Σ w z²
 
@@ -105,7 +105,7 @@ class RunningEstimate:
             self.metric, self._inverse = Metric(n, point.theta, 0), None
         else:
             self.metric = self.metric._replace(wasted=wasted)
-            sger(-gain, image, image, a=self._inverse, overwrite_a=1)
+            ssyr(-gain, image, a=self._inverse, lower=1, overwrite_a=1)
 
     @_BEYOND_FLOAT32
     def add(self, z: FloatArray, y: float, offset: float = 0.0) -> None:
@@ -118,7 +118,7 @@ class RunningEstimate:
         self.theta, self.metric, self._inverse, self._point = theta, metric, None, self._look(theta, self.n)
         unit = 1.0 / unit_root(self._squares, self.ridge)
         self._inverse = self._inverse_hessian()
-        step = self._inverse @ self._point.gradient.astype(np.float32)
+        step = self._by_inverse(self._point.gradient)
         if not np.linalg.norm(step * unit) <= SAME * np.linalg.norm(theta * unit):  # or float32 had too few digits
             right = fit_preference(self.rows, ridge=self.ridge, start=theta, offset=self._offset[: self.n])
             if not np.linalg.norm((theta - right) * unit) <= SAME * np.linalg.norm(right * unit):
@@ -183,8 +183,7 @@ class RunningEstimate:
             for moved, bent, scale in reversed(past):
                 shares.append(scale * float(moved @ step))
                 step -= shares[-1] * bent
-            light = step.astype(np.float32)
-            step = (self._inverse @ light - gain * (image @ light) * image).astype(np.float64)
+            step = (self._by_inverse(step) - gain * (image @ step) * image).astype(np.float64)
             for moved, bent, scale in past:
                 step += (shares.pop() - scale * float(bent @ step)) * moved
             last, size = size, float(np.linalg.norm(step / root))
@@ -217,16 +216,19 @@ class RunningEstimate:
         hessian[np.diag_indices_from(hessian)] += self.ridge
         factor, failed = dpotrf(hessian.T, lower=1, overwrite_a=1)
         half = np.eye(len(theta)) / self.ridge if failed else dpotri(factor, lower=1, overwrite_c=1)[0]
-        lower = np.tril(half.astype(np.float32))
-        self._inverse = np.asfortranarray(lower + np.tril(lower, -1).T)
+        self._inverse = np.asfortranarray(half, dtype=np.float32)
         for z, offset in zip(self._Z[n : self.n], self._offset[n : self.n], strict=True):
             image, gain = self._hears(z, offset)
-            sger(-gain, image, image, a=self._inverse, overwrite_a=1)
+            ssyr(-gain, image, a=self._inverse, lower=1, overwrite_a=1)
         return self._inverse
+
+    def _by_inverse(self, vector: FloatArray) -> Any:
+        """The inverse Hessian × vector, in float32."""
+        return ssymv(1.0, self._inverse, vector.astype(np.float32), lower=1)
 
     def _hears(self, z: FloatArray, offset: float) -> tuple[Any, float]:
         """Sherman-Morrison: with this row the inverse Hessian P is less by gain · image imageᵀ."""
-        image = self._inverse @ z.astype(np.float32)
+        image = self._by_inverse(z)
         weight = _slope(z @ self.metric.theta + offset)
         return image, float(weight / (1.0 + weight * (z @ image)))
 

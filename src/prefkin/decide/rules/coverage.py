@@ -17,11 +17,12 @@ from prefkin.decide.rules.pairs import FLOAT32_ERROR, FLOAT32_TINY, Pairs, Query
 
 __all__ = ["LeastCovered"]
 
-LEADERS = 4  # contexts scored again together
+LEADERS = 8  # contexts scored again together
 KEPT = 1024  # rows of V before P takes them up
 TRUSTED = 1e-6  # of the largest entry of M⁻¹ times ‖z‖²: a score above it loses at most six digits to differences
 NEWCOMERS = 256  # contexts scored together for the first time
 ROWS_AT_ONCE = 512  # pairs whose rough bound is computed in one product
+IMAGES = 2**20  # numbers in products Pz kept, beside as many in z, for when z is asked about: P would not stay cached
 NEVER = -1  # when a context was scored of which only a rough bound is known
 
 
@@ -45,6 +46,7 @@ class LeastCovered(QueryRule):
         self.root: FloatArray = np.array(start.root, order="C")
         self.unheard: list[FloatArray] = []  # asked about, and not yet in the root
         self.inverse: FloatArray = np.asfortranarray(start.covariance)  # P
+        self.images: dict[bytes, FloatArray] = {}  # Pz by z, of some that were scored
         self.V: FloatArray = np.empty((0, candidates.dim))  # with room for more rows
         self.pending: list[FloatArray] = []  # asked about, and not yet in V
         self.asked = 0  # pairs that were asked about and are in V, or in P by now
@@ -61,7 +63,7 @@ class LeastCovered(QueryRule):
     def copy(self, rng: np.random.Generator) -> Self:  # noqa: ARG002
         """A rule of its own; only what is never changed is shared."""
         other = copy(self)
-        for name in ("root", "unheard", "inverse", "V", "pending", "pair", "seen", "heap"):
+        for name in ("root", "unheard", "inverse", "images", "V", "pending", "pair", "seen", "heap"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -93,6 +95,7 @@ class LeastCovered(QueryRule):
             at = self.asked % KEPT
             if at == 0 and self.asked:  # let P take V up
                 self.inverse -= self.V.T @ self.V
+                self.images = {}
             if at == len(self.V):
                 self.V = np.concatenate([self.V, np.empty((min(at + 16, KEPT - at), len(z)))])
             self.V[at] = self._drop(z, self.V[:at])
@@ -102,7 +105,8 @@ class LeastCovered(QueryRule):
     def _drop(self, z: FloatArray, V: FloatArray) -> FloatArray:
         """g = M⁻¹z / √(1 + zᵀM⁻¹z): with z asked about, M⁻¹ is less by ggᵀ  (Sherman-Morrison)."""
         if self.only_pairs:
-            image: FloatArray = dsymv(1.0, self.inverse, z, lower=1) - (V @ z) @ V
+            known = self.images.get(z.tobytes())
+            image: FloatArray = (dsymv(1.0, self.inverse, z, lower=1) if known is None else known) - (V @ z) @ V
             score = float(z @ image)
             if score > TRUSTED * self.largest * float(z @ z):
                 self.unheard.append(z)
@@ -150,7 +154,11 @@ class LeastCovered(QueryRule):
         in_P = (self.asked - 1) // KEPT * KEPT if self.asked else 0  # pairs asked about that P knows of
         known = self.seen[contexts] - in_P  # rows of V that each score has heard of
         old = known < 0
-        score[old], known[old] = np.einsum("ij,ij->i", z[old] @ self.inverse, z[old]), 0
+        if old.any():
+            images = z[old] @ self.inverse
+            score[old], known[old] = np.einsum("ij,ij->i", images, z[old]), 0
+            if self.only_pairs and len(self.images) * z.shape[1] < IMAGES:
+                self.images |= {one.tobytes(): image for one, image in zip(z[old], images, strict=True)}
         first, last = int(known.min()), self.asked - in_P
         fall = self.V[first:last] @ z.T
         fall[np.arange(first, last)[:, None] < known] = 0.0
