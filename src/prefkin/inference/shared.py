@@ -139,6 +139,9 @@ class _Block:
             step = steps.next(active, slope)
             theta[active] += step
             size, length = (np.linalg.norm(v / self.root[active], axis=1) for v in (step, theta[active]))
+            if digits is np.float64:  # what is remembered of float32 may be rounding, which makes steps too short
+                plain = steps.by_metric(active, slope)
+                size = np.maximum(size, np.linalg.norm(plain / self.root[active], axis=1))
             shrinks = np.clip(size / steps.last[active], *SHRINKS)
             open_ = ~(size * shrinks / (1.0 - shrinks) <= close * length)  # also what is not a number
             steps.last[active] = size
@@ -251,6 +254,13 @@ class _Steps:
         if self.metric.ndim == 2:
             self.factor[active] = _along(step, bend) / np.einsum("ij,ij,ij->i", bend, self.metric[active], bend)
 
+    def by_metric(self, active: IntArray, slope: FloatArray) -> FloatArray:
+        """Metric × slope."""
+        metric = self.metric[active]
+        if metric.ndim == 3:
+            return np.asarray(np.einsum("sij,sj->si", metric, slope))
+        return np.asarray(slope * metric * self.factor[active, None])
+
     def next(self, active: IntArray, slope: FloatArray) -> FloatArray:
         """−(inverse Hessian) × slope, from the metric and what is remembered."""
         direction, shares = -slope, []
@@ -259,11 +269,7 @@ class _Steps:
         for (step, bend), size in zip(reversed(pairs), reversed(along), strict=True):
             shares.append(np.einsum("ij,ij->i", step, direction) / size)
             direction -= shares[-1][:, None] * bend
-        metric = self.metric[active]
-        if metric.ndim == 3:
-            direction = np.einsum("sij,sj->si", metric, direction)
-        else:
-            direction *= metric * self.factor[active, None]
+        direction = self.by_metric(active, direction)
         for (step, bend), size, share in zip(pairs, along, reversed(shares), strict=True):
             direction += (share - np.einsum("ij,ij->i", bend, direction) / size)[:, None] * step
         return direction
