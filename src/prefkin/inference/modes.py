@@ -71,7 +71,6 @@ def at_modes(sites: Sites, data: Signed, around: Around, mean: FloatArray | None
 
         if mean is not None and misfit(mean[user]) - misfit(mode) <= 0.5 * min(rows.Z.shape) + CHANCE:
             continue
-        found = found or Sites(*(each.copy() for each in sites))
-        for target, values in zip(found, Sites.tangent(rows.weights, rows.Z @ mode, offset), strict=True):
-            target[own] = values
+        found = found or sites.copy()
+        found.put(own, Sites.tangent(rows.weights, rows.Z @ mode, offset))
     return found or sites

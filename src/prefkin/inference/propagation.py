@@ -76,6 +76,15 @@ class Sites(NamedTuple):
         """The sites of some rows."""
         return Sites(*(each[rows] for each in self))
 
+    def copy(self) -> Sites:
+        """The same, to be changed."""
+        return Sites(*(each.copy() for each in self))
+
+    def put(self, rows: IntArray | slice, sites: Sites) -> None:
+        """Let these be the sites of some rows."""
+        for target, values in zip(self, sites, strict=True):
+            target[rows] = values
+
     def stretched(self, factor: float) -> Sites:
         """For margins so many times as large."""
         return Sites(self.precision / factor**2, self.pull / factor, self.level, factor * self.at)

@@ -44,7 +44,7 @@ def matched_by_draws(found: Mixture, data: Signed) -> Mixture:
     surely = [np.flatnonzero(each >= 1.0 - LIMITS.unlikely).tolist() for each in found.weights.T]
     sets = [people for people in surely[:-1] if people] + [[user] for user in surely[-1]]
     for _ in range(DRAWN.rounds):
-        sites, moved = Sites(*(each.copy() for each in found.sites)), 0.0
+        sites, moved = found.sites.copy(), 0.0
         for people in sets:
             change = _match(found, data, people, sites, powers)
             if change is None and len(people) > 1:

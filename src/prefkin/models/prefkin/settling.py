@@ -285,7 +285,7 @@ def seat_step(people: People, state: State | None, told: Told) -> tuple[State, S
 def match_step(people: People, state: State | None, told: Told) -> tuple[State, Sums]:
     """Sites matched to what is believed now, of those whose margins may have moved; the sums are what that changes."""
     assert state is not None
-    share, sites, around = _widened(state.share, told), Sites(*(each.copy() for each in state.sites)), told.around
+    share, sites, around = _widened(state.share, told), state.sites.copy(), told.around
     K, d = around.centres.mean.shape
     change = Terms.zeros(K, d)
     way = told.ways[np.argmax(share, axis=1)] if K else np.full(len(share), np.inf)
@@ -300,8 +300,7 @@ def match_step(people: People, state: State | None, told: Told) -> tuple[State, 
         assert found.terms is not None
         old = found.terms[again]
         new, terms = _matched(found, data, again)
-        for target, values in zip(sites, new, strict=True):
-            target[rows] = values
+        sites.put(rows, new)
         change = change + (terms[again] - old).summed(share[who[again]])
     return State.settled(share, sites), Sums(change, np.zeros(K), 0.0, np.array([len(share), 0]))
 
@@ -342,9 +341,8 @@ def _matched(found: Mixture, data: Signed, again: IntArray) -> tuple[Sites, Term
 def _with(found: Mixture, data: Signed, again: IntArray, sites: Sites, terms: Terms) -> tuple[Sites, Terms]:
     """Everybody's sites and terms with these of some of them."""
     assert found.terms is not None
-    rows, both, every = data.rows_of(again), Sites(*(each.copy() for each in found.sites)), found.terms
-    for target, values in zip(both, sites, strict=True):
-        target[rows] = values
+    both, every = found.sites.copy(), found.terms
+    both.put(data.rows_of(again), sites)
     every.A[again], every.a[again], every.level[again] = terms.A, terms.a, terms.level
     return both, every
 

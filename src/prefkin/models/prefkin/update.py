@@ -45,8 +45,7 @@ def _renewed(known: Mixture, more: Grown, data: Signed, whole: Signed | None) ->
         was, rows = more.was[piece], slice(data.starts[piece.start], data.starts[piece.stop])
         placed = place(known, data.between(piece), ROUNDS, who=was)
         share[piece] = placed.share
-        for target, values in zip(sites, placed.sites, strict=True):
-            target[rows] = values
+        sites.put(rows, placed.sites)
         old = was[was >= 0]
         before = known.terms_of(old).summed(known.share[old])
         after = placed.terms_of(np.arange(len(was))).summed(placed.share)
