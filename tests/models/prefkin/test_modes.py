@@ -1,19 +1,20 @@
 """People whose sites did not settle: their answers decide, and evidence can be believed."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from prefkin import PrefKin
+from prefkin import PrefKin, load
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.inference.steps import apart
 from prefkin.models.prefkin.mixture import Prior, solved
-from prefkin.models.prefkin.modes import believable
+from prefkin.models.prefkin.modes import at_their_modes, believable
 
 
 def unsettled(rng, heaviest):
@@ -56,11 +57,8 @@ def test_those_whose_sites_agree_with_their_answers_stay(rng):
     assert believable(found, data) is found
 
 
-@pytest.mark.parametrize(
-    ("powers", "number", "units"), [(9, 3, 0), (12, 11, 0), (12, 16, 0), pytest.param(12, 4, 3, marks=pytest.mark.long)]
-)
-def test_weights_over_many_powers_of_ten_claim_no_evidence_above_zero(powers, number, units):
-    """Found by `benchmarks/references.py weights`: by up to 10²⁰, before."""
+def fit_heavy(powers, number, units):
+    """People in three groups, whose answers count by so many powers of ten, in units as many apart."""
     rng = np.random.default_rng([0, powers, number])
     n_users, n, d = (int(rng.integers(*between)) for between in ((1, 14), (1, 25), (1, 7)))
     users, Z = np.repeat(np.arange(n_users), n), rng.standard_normal((n_users * n, d))
@@ -70,6 +68,29 @@ def test_weights_over_many_powers_of_ten_claim_no_evidence_above_zero(powers, nu
     Z *= 10.0 ** rng.uniform(-units, units, d)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = PrefKin(n_jobs=1).fit(Z, y.astype(int), users=users, sample_weight=weights)
+        return PrefKin(n_jobs=1).fit(Z, y.astype(int), users=users, sample_weight=weights)
+
+
+@pytest.mark.parametrize(
+    ("powers", "number", "units"), [(9, 3, 0), (12, 11, 0), (12, 16, 0), pytest.param(12, 4, 3, marks=pytest.mark.long)]
+)
+def test_weights_over_many_powers_of_ten_claim_no_evidence_above_zero(powers, number, units):
+    """Found by `benchmarks/references.py weights`: by up to 10²⁰, before."""
+    model = fit_heavy(powers, number, units)
     assert max(model.evidence_.values()) <= 0.0
     assert np.isfinite(model.theta_).all()
+
+
+def test_a_fit_in_which_somebody_was_astray_comes_back_from_its_file(tmp_path):
+    model = fit_heavy(9, 2, 0)
+    model.save(tmp_path / "kin")
+    assert np.allclose(load(tmp_path / "kin").theta_, model.theta_, rtol=1e-12)
+
+
+def test_centres_stay_where_others_who_shaped_them_are_not_here(rng):
+    data, found = unsettled(rng, 6.0)
+    others = found.centres.sums
+    settled = at_their_modes(replace(found, others=others), data)
+    assert settled.others is others
+    assert np.array_equal(settled.centres.mean, found.centres.mean)
+    assert not np.array_equal(at_their_modes(found, data).centres.mean, found.centres.mean)

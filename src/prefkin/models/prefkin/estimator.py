@@ -209,8 +209,9 @@ class PrefKin(PreferenceModel):
         data = lesson.data if len(lesson.data) == len(rows) else metric.signed(rows)
 
         def everybody(taught: Mixture) -> Mixture:
-            all_of_them = settle(taught, known, data) if len(known) < len(rows) else taught
-            return matched_by_draws(at_their_modes(all_of_them, data), data)
+            if len(known) < len(rows):
+                taught = at_their_modes(settle(taught, known, data), data)
+            return matched_by_draws(taught, data)
 
         chosen = everybody(lesson.chosen)
         wide = None if lesson.wide is None else finished(everybody(lesson.wide))
@@ -377,7 +378,7 @@ class PrefKin(PreferenceModel):
         """Where benchmarks/coverage.py found norms underestimated: too few rows, or answers that are nearly certain."""
         users = self._users
         middle, d = float(np.median(users.counts)), users.dim
-        chance = expit(np.einsum("ij,ij->i", users.rows.Z, self.theta_[users.owner]))
+        chance = expit(super()._margins(users.rows.Z, users.owner))
         slope = float(np.average(chance * (1.0 - chance), weights=users.rows.weights))
         if middle < TRUST.thin * d:
             reason = f"users have {middle:.3g} comparisons each for {d} features (median)"
@@ -394,7 +395,7 @@ class PrefKin(PreferenceModel):
     def _warn_of_separation(self) -> None:
         """Say so when nobody ever contradicts the fit: then nothing limits how strong preferences are but the prior."""
         users = self._users
-        margin = (2.0 * users.rows.y - 1.0) * np.einsum("ij,ij->i", users.rows.Z, self.theta_[users.owner])
+        margin = (2.0 * users.rows.y - 1.0) * super()._margins(users.rows.Z, users.owner)
         told = (users.rows.weights > 0) & users.rows.Z.any(axis=1)
         if told.sum() > users.dim and margin[told].min() > 0 and float(np.median(margin[told])) > TRUST.confident:
             warnings.warn(

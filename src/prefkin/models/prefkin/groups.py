@@ -10,13 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.blas import in_one_order
+from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, partition_prior
-from prefkin.models.prefkin.merging import Seating, as_share, crowd_prior, merge, partition_evidence
+from prefkin.models.prefkin.merging import Seating, as_share, crowd_prior, merge, partition_evidence, summed_sets
 from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Mixture, Prior, alone_in, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
@@ -27,6 +30,7 @@ __all__ = ["find_groups"]
 
 STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # likewise, where little is known of it
+ONE_RESTAURANT = Seating(0.0, 0.0)  # of concentration 1, in which a set of n weighs (n − 1)!
 VERY_THIN = 0.75  # comparisons per user and feature below which groups start out far too weak
 
 
@@ -75,12 +79,55 @@ def _from_start(
         sites = found.refined(data, stretch, effort.pace)
         del users, terms, crowd, found  # room for the next ones
         users, ahead, spread = expand(data, sites), ahead.stretched(stretch), stretch**2 * spread
-        terms = users.at(ahead.within)
-        partition = merge(terms, ahead, _partition(share), effort.partners)
+        terms, before = users.at(ahead.within), _partition(share)
+        partition = merge(terms, ahead, before, effort.partners)
         if turn == 0 and effort.fresh:
             fresh = merge(terms, ahead, np.arange(len(users)), effort.partners)
             partition = max(partition, fresh, key=lambda each: partition_evidence(terms, each, ahead))
+        if not _same_partition(partition, before):
+            there = solved(users, sites, as_share(partition), ahead, terms=terms)
+            partition, kept = _kept(data, there, before, partition, effort.pace)
+            del there
+            if kept is not sites:
+                sites = kept
+                del users, terms
+                users = expand(data, sites)
+                terms = users.at(ahead.within)
         turn += 1
+
+
+def _kept(data: Signed, there: Mixture, before: IntArray, merged: IntArray, pace: float) -> tuple[IntArray, Sites]:
+    """Merged sets (`there`) less the unions that evidence does not speak for once sites are matched to them; all sites.
+
+    Sites tell about beliefs like those that they were matched to. Far from there, answers of which somebody was sure
+    seem not to count, so that people who differ seem to belong together. Sets that exchange people, before and after,
+    are one part, judged as a whole since their evidence is; parts of as many sets as before, or more, are not judged.
+    """
+    n, m = int(before.max()) + 1, int(merged.max()) + 1
+    links = csr_array((np.ones(len(before)), (before, n + merged)), shape=(n + m, n + m))
+    n_parts, part_of_set = connected_components(links, directed=False)
+    part = part_of_set[before]
+    fewer = np.bincount(part_of_set[n:], minlength=n_parts) < np.bincount(part_of_set[:n], minlength=n_parts)
+    who = np.flatnonzero(fewer[part])
+    if not len(who):
+        return merged, there.sites
+    mine, rows, prior = data.some(who), data.rows_of(who), there.prior
+    matched = there.some(data, who).refined(mine, step=pace)
+    seating = Seating.of(np.bincount(before)) if len(before) > LIMITS.most_users else ONE_RESTAURANT
+
+    def evidence(terms: Terms, partition: IntArray, part_of: IntArray) -> FloatArray:
+        sets, place = np.unique(partition[who], return_inverse=True)
+        found = set_evidence(summed_sets(terms, place), prior.m0, prior.between) + seating.weigh(np.bincount(place))
+        return np.asarray(np.bincount(part_of[sets], found, minlength=n_parts), dtype=np.float64)
+
+    after = evidence(expand(mine, matched).at(prior.within), merged, part_of_set[n:])
+    grown = after > evidence(there.terms_of(who), before, part_of_set[:n])
+    partition = np.unique(np.where((grown | ~fewer)[part], n + merged, before), return_inverse=True)[1]
+    if not grown.any():
+        return partition, there.sites
+    sites, here = there.sites.copy(), np.repeat(grown[part[who]], np.diff(mine.starts))
+    sites.put(rows[here], matched.of(here))
+    return partition, sites
 
 
 # -- scales ------------------------------------------------------------------------------------------------------------
@@ -145,7 +192,7 @@ def _matched(data: Signed, found: Mixture, stretch: float) -> Mixture:
 def _as_before(share: FloatArray, partition: IntArray) -> bool:
     """Everybody surely is where they were."""
     sure = np.maximum(alone_in(share), share.max(axis=1, initial=0.0)) > LIMITS.sure
-    return bool(sure.all()) and np.array_equal(_partition(share), partition)
+    return bool(sure.all()) and _same_partition(_partition(share), partition)
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from prefkin.models.prefkin.groups import find_groups
 from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Mixture
+from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd, most_teachers
 
 __all__ = ["Lesson", "Teacher"]
@@ -34,7 +35,7 @@ class Lesson(NamedTuple):
 
     rows: UserRows  # of everybody, beside habits where there are any
     known: IntArray  # positions of those who taught it
-    data: Signed  # rows in the metric, of some
+    data: Signed  # their rows in the metric
     metric: Metric
     chosen: Mixture  # of those who taught it
     wide: Mixture | None  # likewise, where held-out answers spoke for less spread than evidence
@@ -84,19 +85,20 @@ class Teacher:
             if asked and verdict.loss is not None:
                 loss = loss_of_groups(people, found.fit.metric, found.groups, self.predict_for)
                 if loss > verdict.loss + CALIBRATION.clearly:
-                    found = Search(fit, fit.degrees, fit.degrees)
+                    found = Search(fit, fit.data, fit.degrees, fit.degrees)
         grouped, metric, degrees = found.grouped, found.fit.metric, found.fit.degrees
         chosen, wide = found.groups if grouped else degrees, None
         if not grouped and verdict.times is not None:
             chosen, wide = with_scales(found.fit, verdict.times), degrees
         evidence = found.groups.evidence if len(rows) > 1 else -np.inf
+        data = found.data if grouped else found.fit.data
         return Lesson(
             rows,
             crowd if grouped else known,
-            found.fit.data,
+            data,
             metric,
-            chosen,
-            wide,
+            at_their_modes(chosen, data),
+            None if wide is None else at_their_modes(wide, data),
             1.0 if grouped else verdict.temperature,
             grouped and not few.recurring,
             _structure(chosen, degrees, grouped),
@@ -151,7 +153,8 @@ class Search(NamedTuple):
     """What was learnt in one metric."""
 
     fit: Fit  # of those from whom the metric is learnt
-    everybody: Mixture  # by degrees, too: those among whom groups were sought
+    data: Signed  # rows of those among whom groups were sought
+    everybody: Mixture  # by degrees, too: the same people
     groups: Mixture
 
     @property
@@ -175,7 +178,7 @@ def search(fit: Fit, company: UserRows | None, like: Search | None = None) -> Se
         rounds, sites = (COLD, None) if like is None else (WARM, like.everybody.sites)
         everybody = fit_degrees(data, rounds, everybody.prior, sites)
     groups = find_groups(data, everybody, None if like is None else like.groups) if len(data) > 1 else everybody
-    return Search(fit, everybody, groups)
+    return Search(fit, data, everybody, groups)
 
 
 def _structure(chosen: Mixture, degrees: Mixture, are_groups: bool) -> str:

@@ -21,7 +21,7 @@ from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
 from prefkin.models.prefkin.mixture import Prior, pieces
 from prefkin.models.prefkin.settings import LIMITS
 
-__all__ = ["Seating", "as_share", "crowd_prior", "merge", "partition_evidence"]
+__all__ = ["Seating", "as_share", "crowd_prior", "merge", "partition_evidence", "summed_sets"]
 
 USUAL = (1.5, 5.0, np.inf)  # members of a group, as merging a crowd expects them: clear unions first
 ROWS = 256  # sets of about the same information whose partners are looked up together

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.special import expit
 
@@ -22,7 +24,7 @@ ENDS = 0.01  # of a step: how exactly it is known where it should end
 def at_their_modes(found: Mixture, data: Signed) -> Mixture:
     """The fit with sites as tangents at the mode for users whose mean is less likely than a draw would be.
 
-    The groups stay.
+    Memberships stay; centres follow, or stay too where others who shaped them are not here.
     """
     margin = found.margin(data)
     leapt = farthest(margin - found.sites.at, data.starts) > SAFE
@@ -30,7 +32,9 @@ def at_their_modes(found: Mixture, data: Signed) -> Mixture:
     sites = at_modes(found.sites, data, found.around(astray), found.mean)
     if sites is found.sites:
         return found
-    return solved(expand(data, sites), sites, found.share, found.prior, found.evidence, centres=found.centres)
+    centres = None if found.others is None else found.centres
+    there = solved(expand(data, sites), sites, found.share, found.prior, found.evidence, centres=centres)
+    return replace(there, others=found.others)
 
 
 def believable(found: Mixture, data: Signed) -> Mixture:

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_shards"]
 
-FORMAT = 5  # of files of a run that goes on
+FORMAT = 6  # of files of a run that goes on
 AT_A_TIME = 512  # people read at once
 FIRST, TIMES = 1 / 6, 2  # of all people, and of those who taught the prior: so many at least are placed first
 
@@ -172,6 +172,7 @@ class Finish(NamedTuple):
     taught: Path | None  # labels of those by whom the temperature is judged
     states: tuple[Path, ...]  # of the mixture, and of a wider one where there is one
     groups: tuple[Path, ...]
+    placed: bool  # were they placed among groups that others taught? Else the lesson left nobody astray
     people: Path
 
 
@@ -190,10 +191,11 @@ def finish_shard(task: Finish, number: int) -> None:
         found = list[Posteriors]()
         for piece in a_few(len(people), groups[0].centres):
             some = people.between(piece)
-            mixture, *wide = (
-                at_their_modes(finish(some, state.between(piece, people.starts), around), some)
+            mixtures = [
+                finish(some, state.between(piece, people.starts), around)
                 for state, around in zip(states, groups, strict=True)
-            )
+            ]
+            mixture, *wide = [at_their_modes(each, some) for each in mixtures] if task.placed else mixtures
             fitted = Fitted(mixture, Metric(task.root), wide[0] if wide else None)
             found.append(Posteriors.of(fitted, some, np.flatnonzero(judge[piece])))
         everybody = Posteriors.joined(found)
@@ -322,7 +324,7 @@ def _fitted(model: PrefKin, data: ShardedComparisons, home: Path) -> PeopleInSha
     left = [number for number in numbers if not (people / f"told-{number}.npz").exists()]
     write_arrays(home / "taught.npz", {"labels": taught["labels"]})
     judges = home / "taught.npz" if about["tempered"] else None
-    task = Finish(data, root, model.level, judges, tuple(states), tuple(groups), people)
+    task = Finish(data, root, model.level, judges, tuple(states), tuple(groups), not everybody, people)
     over_shards(partial(finish_shard, task), left, label="posteriors", done=len(numbers) - len(left), room=data.room)
     found = [read_arrays(people / f"told-{number}.npz") for number in numbers]
     loss = sum(each["loss"] for each in found)
