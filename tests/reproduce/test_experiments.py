@@ -227,15 +227,6 @@ def test_other_settings_are_another_trial():
     assert not {t.key for t in plan.trials()} & {t.key for t in small(strength=9.0).trials()}
 
 
-def test_a_slow_method_takes_part_in_the_first_runs_only():
-    plan = replace(small(runs=3, keep=("per_user", "prefkin")), first_run=7, only_in=(("prefkin", 1),))
-    assert [(trial.run, trial.methods) for trial in plan.trials()[::2]] == [
-        (7, ("per_user", "prefkin")),
-        (8, ("per_user",)),
-        (9, ("per_user",)),
-    ]
-
-
 def test_the_best_is_sought_among_runs_of_all():
     rows = pl.DataFrame(
         {"run": [0, 1, 2, 0, 1], "method": ["a", "a", "a", "b", "b"], "gap": [0.5, 0.5, 0.0, 0.4, 0.4], "budget": 5}

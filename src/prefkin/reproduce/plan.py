@@ -39,7 +39,6 @@ class Plan:
     cells: tuple[tuple[tuple[str, Any], ...], ...]
     settings: tuple[tuple[str, Any], ...]
     first_run: int = 0  # runs are numbered from here; their seeds come from the number
-    only_in: tuple[tuple[str, int], ...] = ()  # (method, n): methods so slow that they take part in the first n runs
     own: bool = False  # not one of the paper's experiments as it stands: its claims are not checked
 
     @property
@@ -55,15 +54,10 @@ class Plan:
     def trials(self) -> list[Trial]:
         """Run by run, so that a stopped experiment has whole runs."""
         return [
-            Trial(self.experiment, self.data, self.kind, cell, self.first_run + n, self.settings, self.methods_of(n))
+            Trial(self.experiment, self.data, self.kind, cell, self.first_run + n, self.settings, self.methods)
             for n in range(self.runs)
             for cell in self.cells
         ]
-
-    def methods_of(self, n: int) -> tuple[str, ...]:
-        """Who takes part in run number n of this plan, counted from 0."""
-        limits = dict(self.only_in)
-        return tuple(key for key in self.methods if n < limits.get(key, self.runs))
 
 
 def read_plan(
@@ -124,6 +118,5 @@ def _plan(experiment: str, data: str, size: str, runs: int | None, given: dict[s
         tuple(tuple(zip(cells, values, strict=True)) for values in product(*cells.values())),
         tuple(sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in settings.items())),
         int(small.get("first_run", given.get("first_run", 0))),
-        tuple(small.get("only_in", given.get("only_in", {})).items()),
         own,
     )

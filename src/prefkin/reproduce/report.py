@@ -113,9 +113,7 @@ def as_html(blocks: Sequence[Block]) -> str:
 
 
 def _name(plan: Plan, key: str) -> str:
-    label = described(key, plan.kind).label
-    runs = min(dict(plan.only_in).get(key, plan.runs), plan.runs)
-    return label if runs == plan.runs else f"{label}, {runs} of {plan.runs} runs"
+    return described(key, plan.kind).label
 
 
 def pages_of(plan: Plan, rows: pl.DataFrame, images: Sequence[str] = ()) -> list[Block]:
