@@ -200,7 +200,7 @@ def test_nothing_answered_is_said(store, tmp_path):
 def test_ctrl_c_is_one_line(folder, tmp_path):
     with Server(folder, "--items", "items.csv", "--store", tmp_path / "a.db") as server:
         server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(timeout=10) == 130
+        assert server.process.wait(timeout=60) == 130
     assert server.said().splitlines()[-1] == f"prefkin: stopped; every answer is kept in {tmp_path / 'a.db'}"
 
 

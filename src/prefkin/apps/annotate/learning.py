@@ -91,8 +91,9 @@ class Learner:
                     self._learn()
                     self.failed = ""
             except Exception as error:  # whatever it was: nothing is lost, and it will be tried again
-                self.failed = f"{type(error).__name__}: {error}"[:200]
-                log.warning("learning failed, people go on as before: %s", self.failed)
+                failed = f"{type(error).__name__}: {error}"[:200]
+                log.warning("learning failed, people go on as before: %s", failed)
+                self.failed = failed  # last: whoever sees it finds it logged
             self.at_work = False
             rest = max(RETRY if self.failed else 1.0, PATIENCE * (time.monotonic() - begun))
 
