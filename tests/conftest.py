@@ -19,7 +19,7 @@ settings.load_profile("prefkin")
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what takes a fifth of a second or more: tests by name, files where what they share takes that long."""
+    """Mark what takes a fifth of a second or its cases together half of one: tests by name, files by what they share."""
     here = Path(__file__).parent
     slow = set((here / "slow.txt").read_text().split())
     for item in items:

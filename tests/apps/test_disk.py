@@ -41,6 +41,7 @@ def start(*args, cwd, **options):
 FIT = ("--gamma", "1", "--no-pictures", "--out", "kin")
 
 
+@pytest.mark.long
 def test_a_finished_fit_is_written_before_it_is_talked_about(votes, tmp_path):
     read, write = os.pipe()
     os.close(read)

@@ -125,6 +125,7 @@ def test_candidates_that_are_not_there_are_named(folder):
     assert (done.returncode, done.stderr) == (2, "prefkin: none.csv: no such file\n")
 
 
+@pytest.mark.long
 def test_methods_are_compared_when_asked(folder):
     done = prefkin_says("report", "kin", "--out", "compared.html", "--compare", cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -64,6 +64,7 @@ def test_a_winner_that_is_written_first_is_no_habit(rng):
     assert not model.habit_.any()
 
 
+@pytest.mark.long
 def test_people_turned_round_have_the_opposite_habit(rng):
     first, second, y, users, *_ = world(rng, 0.7, 0.3)
     one = PrefKin().fit(Comparisons.from_sides(first, second, y, users))
