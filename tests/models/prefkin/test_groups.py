@@ -99,10 +99,14 @@ def test_centres_are_those_of_sites_at_modes(planted):
 
 
 @pytest.mark.long
-def test_groups_stay_apart_with_more_answers_than_features():
-    """A trial of Experiment 1 in which sites matched to right groups promised more for 34 people together."""
-    rng = np.random.default_rng(seed_of("exp1", "synthetic", 119))
-    world = synthetic_world(rng, users=40, groups=8, dim=768, rows=1000, strength=8.0, spread=0.6)
+@pytest.mark.parametrize(("run", "rows", "found", "gap"), [(119, 1000, 1.0, 0.15), (101, 200, 0.95, 0.41)])
+def test_groups_are_found_with_many_features(run, rows, found, gap):
+    """Trials of Experiment 1. In one, sites matched to right groups promised more for 34 people together; in the other,
+    people of a group were left apart by a search that started from too little variance within groups."""
+    rng = np.random.default_rng(seed_of("exp1", "synthetic", run))
+    world = synthetic_world(rng, users=40, groups=8, dim=768, rows=rows, strength=8.0, spread=0.6)
     model = PrefKin().fit(world.data)
-    assert pair_precision_recall([model.members(user) for user in range(40)], world.group) == (1.0, 1.0)
-    assert world.fresh_gap(model.theta_).mean() < 0.15
+    precision, recall = pair_precision_recall([model.members(user) for user in range(40)], world.group)
+    assert precision == 1.0
+    assert recall >= found
+    assert world.fresh_gap(model.theta_).mean() < gap

@@ -28,7 +28,7 @@ from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, bounded, sear
 
 __all__ = ["find_groups"]
 
-STARTS = (0.02, 0.2)  # τ² as a share of the variance between users
+STARTS = (0.02, 0.2)  # τ² as a share of the variance between users; where one has to do, the last finds more groups
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # likewise, where little is known of it
 ONE_RESTAURANT = Seating(0.0, 0.0)  # of concentration 1, in which a set of n weighs (n − 1)!
 VERY_THIN = 0.75  # comparisons per user and feature below which groups start out far too weak
@@ -43,7 +43,7 @@ def find_groups(data: Signed, degrees: Mixture, like: Mixture | None = None) -> 
     """
     effort, spread, found = searching(data), degrees.prior.within, list[Mixture]()
     if like is None:
-        starts = [(start, np.arange(len(data))) for start in STARTS[: effort.starts]]
+        starts = [(start, np.arange(len(data))) for start in STARTS[-effort.starts :]]
     else:
         starts = [(like.prior.within / like.prior.alone, _partition(like.share))]
     for start, partition in starts:

@@ -183,7 +183,7 @@ def affordable(data: Signed) -> Effort:
         rounds=between(4, 3),
         passes=between(2, 1),
         moves=between(6, 3),
-        steps=between(4, 2),
+        steps=4,
         partners=between(8, 5),
         contenders=between(12, 3),
         first_users=between(40, 6),
