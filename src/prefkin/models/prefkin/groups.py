@@ -24,14 +24,13 @@ from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Mixture, Prior
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
 from prefkin.models.prefkin.scales import Scaling, common_mean, with_common_mean
-from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, bounded, searching
+from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, bounded, searching, very_thin
 
 __all__ = ["find_groups"]
 
-STARTS = (0.02, 0.2)  # τ² as a share of the variance between users; where one has to do, the last finds more groups
+STARTS = (0.02, 0.2)  # τ² as a share of the variance between users; of few answers the wider one finds more groups
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # likewise, where little is known of it
 ONE_RESTAURANT = Seating(0.0, 0.0)  # of concentration 1, in which a set of n weighs (n − 1)!
-VERY_THIN = 0.75  # comparisons per user and feature below which groups start out far too weak
 
 
 @in_one_order
@@ -43,7 +42,8 @@ def find_groups(data: Signed, degrees: Mixture, like: Mixture | None = None) -> 
     """
     effort, spread, found = searching(data), degrees.prior.within, list[Mixture]()
     if like is None:
-        starts = [(start, np.arange(len(data))) for start in STARTS[-effort.starts :]]
+        some = STARTS[-effort.starts :] if very_thin(data) else STARTS[: effort.starts]
+        starts = [(start, np.arange(len(data))) for start in some]
     else:
         starts = [(like.prior.within / like.prior.alone, _partition(like.share))]
     for start, partition in starts:
@@ -57,8 +57,7 @@ def _from_start(
 ) -> list[Mixture]:
     """What one start leads to; nothing where that is `known` at once."""
     users, sites, spread = degrees.users, degrees.sites, degrees.prior.within
-    thin, ahead = len(data.X) < VERY_THIN * len(data) * data.dim, prior
-    terms = users.at(prior.within)
+    ahead, terms = prior, users.at(prior.within)
     partition = merge(terms, prior, partition, effort.partners)
     if any(_same_partition(partition, _partition(one.share)) for one in known):
         return []
@@ -75,7 +74,7 @@ def _from_start(
         found = solved(users, sites, share, prior, terms=terms)
         if last or (turn > 0 and _as_before(share, partition)):
             return [replace(found, evidence=_believable_evidence(data, found))]
-        stretch = _stretch(data, found) if turn == 0 and thin else 1.0
+        stretch = _stretch(data, found) if turn == 0 and very_thin(data) else 1.0
         sites = found.refined(data, stretch, effort.pace)
         del users, terms, crowd, found  # room for the next ones
         users, ahead, spread = expand(data, sites), ahead.stretched(stretch), stretch**2 * spread

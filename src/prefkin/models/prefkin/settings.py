@@ -21,6 +21,7 @@ __all__ = [
     "largest_crowd",
     "most_teachers",
     "searching",
+    "very_thin",
 ]
 
 
@@ -183,7 +184,7 @@ def affordable(data: Signed) -> Effort:
         rounds=between(4, 3),
         passes=between(2, 1),
         moves=between(6, 3),
-        steps=4,
+        steps=4 if very_thin(data) else between(4, 2),
         partners=between(8, 5),
         contenders=between(12, 3),
         first_users=between(40, 6),
@@ -193,6 +194,11 @@ def affordable(data: Signed) -> Effort:
         fresh=between(2, 1) > 1,
         probe_users=0 if probes < 12 else min(probes, 60),
     )
+
+
+def very_thin(data: Signed) -> bool:
+    """Have they so few answers for so many features that groups, and their scales, start out far too weak?"""
+    return len(data.X) < 0.75 * len(data) * data.dim
 
 
 def _person(rows: float, d: int) -> float:
