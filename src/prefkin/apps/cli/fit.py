@@ -31,6 +31,7 @@ from prefkin.models.files import CROWD_FILE, ENCODER_FILE
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
+from prefkin.models.prefkin.metric import KINDS
 
 BEST = "best"
 
@@ -61,7 +62,7 @@ def fit(
         metavar="LAMBDA_A,SIGMA,SET_SIZE",
         help="With --gamma: assume item regularity instead of measuring coverage.",
     ),
-    metric: str = typer.Option("auto", help="Without --gamma: isotropic, diagonal, or auto."),
+    metric: str = typer.Option("auto", help=f"Without --gamma: {', '.join(KINDS)}, or auto."),
     method: str = typer.Option(
         "PrefKin", help=f"{', '.join(METHODS)}; or best: the one of them that predicts held-out answers best."
     ),
