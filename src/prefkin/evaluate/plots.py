@@ -93,7 +93,7 @@ def plot_users(model: PreferenceModel, ax: Any = None) -> Any:
     place, own = plane.at(model.theta_), plane.at(model.own_theta_)
     group, sure, names = _groups(model)
     few = len(place) <= MOST_NAMES
-    kin: Any = model if hasattr(model, "covariance") else None  # knows how sure it is of each user
+    kin: Any = model if model.has_posterior else None  # knows how sure it is of each user
     if kin is None:
         _draw_links(ax, model, place)
     elif few:
@@ -135,7 +135,7 @@ def _groups(model: PreferenceModel) -> tuple[IntArray, FloatArray, list[str]]:
     if model.groups_:
         return *groups_on(model), [f"group {g.label}: {in_words(g.likes, g.dislikes)}" for g in model.groups_]
     n_users = len(model.users_)
-    if hasattr(model, "covariance"):
+    if model.has_posterior:
         return np.zeros(n_users, dtype=np.intp), np.ones(n_users), ["everybody"]
     pairs = np.array([(u, v) for u in range(n_users) for v in model.members(u).tolist()])
     links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n_users, n_users))

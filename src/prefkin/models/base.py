@@ -57,6 +57,16 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
     own_theta_: FloatArray  # (U, d)
     radius_: FloatArray  # (U,)
     theta_: FloatArray  # (U, d)
+    refit_gain_: float = -np.inf  # log evidence for a refit after `update`, where a method weighs it
+
+    has_posterior: ClassVar[bool] = False
+    """Does it know how sure it is of everybody (`covariance`), what people are like in general (`fold_in()`,
+    `session(None, ...)`), and what an answer of one person tells about others (`plan_questions`)?"""
+    fits_shards: ClassVar[bool] = False
+    """Can it be fitted to what `open_comparisons` returns?"""
+    sums_up_shards: ClassVar[bool] = False
+    """Has it a `summary` then, too?"""
+
     _crowd: Any = None  # people who are in shards, not in memory
     _columns: ClassVar[tuple[str, ...]] = ()  # attributes that are read from there when they are asked for
 
@@ -108,6 +118,19 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
             return self.users_[members]
         counts = self._users.counts[members]
         return self.users_[members], counts / max(float(counts.sum()), 1e-300)
+
+    def together(self, user: Hashable) -> FloatArray:
+        """How surely everybody belongs together with `user`, (U,): 0 or 1 where a method has no probabilities for it.
+
+        >>> from prefkin import OffC2PL
+        >>> model = OffC2PL(gamma=0.0).fit([[0.5], [1.0], [-1.0]], [1, 1, 1], users=["ann", "bo", "cy"])
+        >>> model.together("bo").tolist()
+        [0.0, 1.0, 0.0]
+        """
+        return self._together(self.position(user))
+
+    def _together(self, position: int) -> FloatArray:
+        return np.isin(np.arange(len(self.users_)), self.members(position)).astype(np.float64)
 
     @about_users("user")
     def closest(self, user: Hashable, n: int = 10) -> Closest:

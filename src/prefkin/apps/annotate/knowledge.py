@@ -19,7 +19,6 @@ from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.models.base import PreferenceModel
-from prefkin.models.prefkin.estimator import PrefKin
 
 __all__ = ["NOBODY", "Fitted", "Knowledge", "answers_of", "difference"]
 
@@ -51,7 +50,7 @@ class Knowledge:
         All follow a mixture, which keeps what it hears in rows and no d × d matrix for a person.
         """
         known = self.labels.get(name)
-        if isinstance(self.model, PrefKin):
+        if self.model is not None and self.model.has_posterior:
             label = name if known is None else None
             return self.model.session(known, candidates, rule="information", random_state=rng, label=label)
         belief = _anything(candidates) if self.model is None or known is None else self.model.belief(known)

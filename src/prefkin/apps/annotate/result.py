@@ -9,7 +9,6 @@ from scipy.special import ndtr
 
 from prefkin.apps.annotate.conversation import Conversation
 from prefkin.apps.annotate.items import Items
-from prefkin.models.prefkin.estimator import PrefKin
 
 __all__ = ["Result", "Want", "result_of"]
 
@@ -83,12 +82,12 @@ def _wants(mean: np.ndarray, error: np.ndarray, names: tuple[str, ...]) -> tuple
 def _like_minded(talk: Conversation) -> tuple[float | None, float | None, tuple[str, ...]]:
     """Those who likelier than not are of the same group: their share, how likely on average, and their names."""
     model, name, labels = talk.knowledge.model, talk.person.name, talk.knowledge.labels
-    if not isinstance(model, PrefKin) or model.structure_ != "groups":
+    if model is None or not model.has_posterior or model.structure_ != "groups":
         return None, None, ()
-    groups = model.membership_[:, :-1]  # the last column: of standing alone
-    belief = talk.session.belief
-    own = model.membership_[model.position(labels[name])] if name in labels else belief.chance  # type: ignore[attr-defined]
-    chance = groups @ own[: groups.shape[1]]
+    if name in labels:
+        chance = model.together(labels[name])
+    else:  # the last column is of standing alone
+        chance = model.membership_[:, :-1] @ talk.session.belief.chance[:-1]  # type: ignore[attr-defined]
     alike = [u for u, label in enumerate(labels) if chance[u] > 0.5 and label != name]
     sure = float(np.mean(chance[alike])) if alike else None
     names = tuple(label for u, label in enumerate(labels) if u in alike)

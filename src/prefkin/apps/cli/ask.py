@@ -22,7 +22,6 @@ from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidParameter, SessionError
 from prefkin.execution.blas import single_threaded
 from prefkin.models.files import load
-from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.reports import counted
 
 FIRST, SECOND, SKIP, UNDO, QUIT = "first", "second", "skip", "undo", "quit"
@@ -77,7 +76,7 @@ def _session(model: Any, user: str, shown: Shown, state: Path) -> ActiveSession:
         return session
     if label is not None:
         return model.session(label, shown.candidates)
-    if not isinstance(model, PrefKin):
+    if not model.has_posterior:
         raise InvalidParameter(
             f"--user {user!r:.60} is not among the {len(model.users_)} fitted users, and {type(model).__name__} knows "
             "nothing about newcomers; fit PrefKin"

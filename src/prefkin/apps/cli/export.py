@@ -25,7 +25,7 @@ from prefkin.apps.cli.console import (
 from prefkin.apps.export.encoder import Encoder, encoder_of, recognised
 from prefkin.apps.export.questions import next_questions, planned_questions
 from prefkin.apps.export.reward_head import HEAD, WRITTEN, reward_head
-from prefkin.apps.export.trl import preference_set, together_with
+from prefkin.apps.export.trl import preference_set
 from prefkin.apps.export.whose import Preferences, everybody, groups_of, one_user
 from prefkin.data.exports import TOOLS
 from prefkin.data.formats import as_file
@@ -136,7 +136,7 @@ def _trl(
     wanted: dict[str, tuple[Any, Any]]  # how surely everybody belongs there, and who speaks for them
     if user is not None:
         label = find_user(model.users_.tolist(), user)
-        wanted = {ONE_SET: (together_with(model, label), [model.position(label)])}
+        wanted = {ONE_SET: (model.together(label), [model.position(label)])}
     else:
         found = groups_of(model)
         wanted = {

@@ -108,8 +108,8 @@ def fit(
             coverage="measured" if regularity is None else _regularity(regularity),
         )
     in_shards = (memory, workers, scheduler) != (None, None, None)
-    at_once = compared or features or items or names or yes or ties or not (in_shards or isinstance(model, PrefKin))
-    if file.is_dir() and any(file.glob("*.parquet")) and not at_once and isinstance(model, PrefKin | OffC2PL):
+    at_once = compared or features or items or names or yes or ties or not (in_shards or model.sums_up_shards)
+    if file.is_dir() and any(file.glob("*.parquet")) and not at_once and model.fits_shards:
         fit_folder(file, out_dir, model, mapping, drop, memory, workers, scheduler)
         return
     if in_shards:

@@ -11,8 +11,7 @@ from prefkin.data.shards import open_comparisons
 from prefkin.data.storage import refuse_foreign
 from prefkin.errors import InvalidParameter
 from prefkin.execution.cluster import on_cluster, on_workers
-from prefkin.models.off_c2pl.estimator import OffC2PL
-from prefkin.models.prefkin.estimator import PrefKin
+from prefkin.models.base import PreferenceModel
 from prefkin.models.reports import counted
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -21,7 +20,7 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 def fit_folder(
     folder: Path,
     out_dir: Path,
-    model: PrefKin | OffC2PL,
+    model: PreferenceModel,
     mapping: list[str],
     drop: list[str],
     memory: str | None,
@@ -46,7 +45,7 @@ def fit_folder(
         model.fit(data)
         model.save(out_dir)
     everybody = f"own estimates and radii of {counted(data.n_users, 'user')}; whom to pool is found when asked for"
-    print_lines(str(model.summary() if isinstance(model, PrefKin) else everybody))
+    print_lines(str(model.summary() if model.sums_up_shards else everybody))
     out.print(
         f"\nwritten to {out_dir}: what was learnt, and a row for each user in people/; comparisons stay where they are"
     )

@@ -27,7 +27,6 @@ from prefkin.data.formats import as_file, untouched
 from prefkin.data.tables import Unanswered, read_pairs
 from prefkin.errors import InvalidParameter, InvalidTable, UnknownUser
 from prefkin.models.files import load
-from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.reports import counted
 
 PROBABILITY = "p"
@@ -93,7 +92,7 @@ def _chance(model: Any, asked: Unanswered, file: Path, newcomers: bool) -> Float
         users = label_array(found, "users")
         chance[~unknown] = model.predict_proba(asked.Z[~unknown], users=users[codes[~unknown]])[:, first]
     if unknown.any():
-        if not isinstance(model, PrefKin):
+        if not model.has_posterior:
             raise InvalidParameter(
                 f"--newcomers needs a model that knows people in general: fit PrefKin, not {type(model).__name__}"
             )

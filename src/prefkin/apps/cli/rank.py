@@ -71,7 +71,7 @@ def rank(
     who = model.users_.tolist() if user is None else [find_user(model.users_.tolist(), user)]
     shown = candidates_for(model, candidates, column_map(mapping), features)
     cands = shown.candidates
-    caution = pessimism if pessimism is not None else float(hasattr(model, "covariance"))
+    caution = pessimism if pessimism is not None else float(model.has_posterior)
     found = dict[Any, Ranking]()
     with working():
         for done, label in enumerate(who):

@@ -9,18 +9,7 @@ import numpy as np
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.votes import Votes
 
-__all__ = ["preference_set", "together_with"]
-
-
-def together_with(model: Any, user: Any) -> FloatArray:
-    """How surely everybody belongs together with one user, shape (U,)."""
-    u = model.position(user)
-    if hasattr(model, "membership_"):
-        together = model.membership_[:, :-1] @ model.membership_[u, :-1]
-    else:
-        together = np.isin(np.arange(len(model.users_)), model.members(u)).astype(np.float64)
-    together[u] = 1.0
-    return np.asarray(together)
+__all__ = ["preference_set"]
 
 
 def preference_set(

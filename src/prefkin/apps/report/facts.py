@@ -18,7 +18,6 @@ from prefkin.evaluate.audit import Finding, audit
 from prefkin.evaluate.people_map import groups_on, plane_of
 from prefkin.models.base import PreferenceModel
 from prefkin.models.likeness import in_words, liked_features
-from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.reports import SAYING, Summary, counted, listed, strength
 
 __all__ = ["Dot", "Fact", "Group", "Person", "Report", "report_of"]
@@ -175,7 +174,7 @@ def _map(model: PreferenceModel, labels: list[str]) -> tuple[tuple[Dot, ...], tu
     at, users, dots = plane.at(model.theta_), model.users_.tolist(), list[Dot]()
     for u in spread(len(users), MOST_ON_MAP).tolist():
         doubt = 0.0
-        if isinstance(model, PrefKin):
+        if model.has_posterior:
             doubt = float(np.sqrt(max(np.trace(plane.spread(model.covariance(users[u]))) / 2.0, 0.0)))
         dots.append(Dot(labels[u], float(at[u, 0]), float(at[u, 1]), doubt, int(place[u])))
     return tuple(dots), plane.names
@@ -250,7 +249,7 @@ def _texts(theta: FloatArray, shown: Shown) -> tuple[tuple[str, ...], tuple[str,
 
 
 def _questions(model: PreferenceModel, shown: Shown | None) -> list[tuple[str, str, str, str]]:
-    if shown is None or not isinstance(model, PrefKin):
+    if shown is None or not model.has_posterior:
         return []
     return [
         (str(user), shown.context(q.context), *shown.pair(q.context, q.first, q.second))
@@ -263,6 +262,6 @@ def _computed(model: PreferenceModel, told: Summary) -> list[tuple[str, str]]:
     found = [("prefkin", __version__), ("method", type(model).__name__), ("settings", settings)]
     lines = [line for line in str(told).splitlines() if not line.startswith("group ")]  # cards say it
     found.append(("summary", "; ".join(lines)))
-    if isinstance(model, PrefKin) and np.isfinite(model.refit_gain_):
+    if np.isfinite(model.refit_gain_):
         found.append(("since the fit", f"answers were added; log evidence for a refit {model.refit_gain_:+.1f}"))
     return found

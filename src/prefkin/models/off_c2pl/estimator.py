@@ -99,6 +99,8 @@ class OffC2PL(PreferenceModel):
     _columns = ("users_", "own_theta_", "radius_", "n_comparisons_")
     _among: int | None = None  # U, where not all users are here
 
+    fits_shards = True
+
     def __init__(
         self,
         gamma: float | str = "auto",

@@ -104,7 +104,7 @@ class PrefKin(PreferenceModel):
     structure_: str
     evidence_: dict[str, float]
     habit_: FloatArray
-    refit_gain_: float
+    has_posterior = fits_shards = sums_up_shards = True
     _over_pooled: tuple[float, float] | None = None  # as in `Summary`
     _columns = ("users_", "theta_", "membership_", "n_comparisons_")
 
@@ -249,9 +249,7 @@ class PrefKin(PreferenceModel):
 
     def members(self, position: int) -> IntArray:
         """Positions of those likelier in the same group than not; everybody when people differ by degrees."""
-        same = self._togetherness(position) > 0.5
-        same[position] = True
-        return np.flatnonzero(same)
+        return np.flatnonzero(self._together(position) > 0.5)
 
     def neighbourhoods(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Everybody in their likeliest group, and those likeliest alone one by one, as users and members."""
@@ -267,9 +265,11 @@ class PrefKin(PreferenceModel):
         """(U, K) probability of each group."""
         return self.membership_[:, :-1]
 
-    def _togetherness(self, position: int) -> FloatArray:
+    def _together(self, position: int) -> FloatArray:
         """Probability of sharing a group with each user."""
-        return self._groups @ self._groups[position]
+        found = self._groups @ self._groups[position]
+        found[position] = 1.0
+        return found
 
     @overload
     def neighbours(self, user: Hashable, weights: Literal[False] = False) -> LabelArray: ...
@@ -286,8 +286,7 @@ class PrefKin(PreferenceModel):
         """
         model = self if self._crowd is None else self._crowd.only([user])
         u, here = self.position(user), model.position(user)
-        together = self._groups @ model._groups[here]
-        together[u] = 1.0
+        together = self._together(u)
         members = np.flatnonzero(together > 0.5)
         if self._crowd is None:
             members = members[np.argsort(self._likeness.from_(u)[members], kind="stable")]

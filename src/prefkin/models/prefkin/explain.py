@@ -48,7 +48,7 @@ def explained(model: PrefKin, u: int, v: int) -> Explanation:
     if u == v:
         return Explanation(True, 0.0, 0.5, f"{user!r} always uses its own comparisons.", probability=1.0)
     mixture, metric = model._fitted.mixture, model._fitted.metric
-    chance = float(model._togetherness(u)[v])
+    chance = float(model._together(u)[v])
     joined = bool(chance > 0.5)
     apart = model.theta_[u] - model.theta_[v]
     distance = float(np.linalg.norm(apart))
