@@ -11,7 +11,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.folds import held_out_folds
 from prefkin.errors import InvalidComparisons
-from prefkin.evaluate.metrics import Reliability, given_probabilities, reliability, user_means
+from prefkin.evaluate.metrics import Reliability, given_probabilities, reliability, scores, user_means
 from prefkin.execution.progress import tell
 from prefkin.models.base import PreferenceModel
 from prefkin.models.baselines import mixture_em, per_user, pooled, shrink_to_pooled
@@ -150,8 +150,5 @@ def compare(
     told = np.flatnonzero(np.isfinite(given[0]))
     given, weights = given[:, told], data.held_out_weights[told]
     _, who = np.unique(data.who[told], return_inverse=True)
-    loss, right = (
-        np.array([user_means(one, who, weights) for one in values])
-        for values in (-np.log(np.maximum(given, 1e-300)), given > 0.5)
-    )
+    loss, right = (np.array([user_means(one, who, weights) for one in values]) for values in scores(given))
     return Comparison(list(chosen), loss, right, given, weights, len(parts), folds)

@@ -25,10 +25,12 @@ __all__ = [
     "neg_log_loss",
     "pair_precision_recall",
     "reliability",
+    "scores",
     "suboptimality_gap",
 ]
 
 BINS = 10
+LEAST = 1e-12  # an answer that was held for less likely costs no more than this one
 
 
 class HeldOut(NamedTuple):
@@ -50,10 +52,18 @@ def held_out(model: PreferenceModel, data: Comparisons) -> HeldOut:
     1.0
     """
     given = given_probabilities(model, data)
-    losses, right = -np.log(np.maximum(given, 1e-300)), given > 0.5
-    means = [user_means(values, data.who, data.held_out_weights) for values in (losses, right)]
+    means = [user_means(values, data.who, data.held_out_weights) for values in scores(given)]
     spread = [float(mean.std(ddof=1) / np.sqrt(len(mean))) if len(mean) > 1 else 0.0 for mean in means]
     return HeldOut(float(means[0].mean()), spread[0], float(means[1].mean()), spread[1])
+
+
+def scores(given: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Of the probabilities that answers were given: −log of each, and was the answer predicted? Undecided counts half.
+
+    >>> [each.round(2).tolist() for each in scores(np.array([0.9, 0.5, 0.0]))]
+    [[0.11, 0.69, 27.63], [1.0, 0.5, 0.0]]
+    """
+    return -np.log(np.maximum(given, LEAST)), 0.5 + 0.5 * np.sign(given - 0.5)
 
 
 def user_means(values: NDArray[Any], who: IntArray, weights: FloatArray | None = None) -> FloatArray:
@@ -155,7 +165,7 @@ def reliability(given: FloatArray, weights: FloatArray | None = None, bins: int 
     ([0.6, 0.9], [1.0, 0.75], [1.0, 4.0])
     """
     counted = np.ones(len(given)) if weights is None else weights
-    sure, right = np.maximum(given, 1.0 - given), 0.5 + 0.5 * np.sign(given - 0.5)
+    sure, (_, right) = np.maximum(given, 1.0 - given), scores(given)
     at = np.minimum(((sure - 0.5) * 2 * bins).astype(np.intp), bins - 1)
     n = np.bincount(at, counted, bins).astype(np.float64)
     used = n > 0

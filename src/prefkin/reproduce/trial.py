@@ -23,7 +23,7 @@ from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.decide.policy import best_policy
 from prefkin.errors import PrefkinWarning
-from prefkin.evaluate.metrics import pair_precision_recall, user_means
+from prefkin.evaluate.metrics import pair_precision_recall, scores, user_means
 from prefkin.execution.blas import in_one_order
 from prefkin.execution.usage import peak_memory_gb
 from prefkin.inference.information import confidence_width
@@ -202,14 +202,8 @@ def _predicted(data: Comparisons, estimate: Estimate) -> tuple[float, float]:
         p = estimate.probability(data.Z, users)
     else:
         p = expit(np.einsum("ij,ij->i", data.Z, estimate.theta[users]))
-    loss, right = (float(user_means(values, users).mean()) for values in _scores(p, data.y))
+    loss, right = (float(user_means(values, users).mean()) for values in scores(np.where(data.y == 1, p, 1.0 - p)))
     return loss, right
-
-
-def _scores(p: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """−log probability of each answer, and whether it was predicted: an undecided one counts half."""
-    given = np.where(y == 1, p, 1.0 - p)
-    return -np.log(np.maximum(given, 1e-12)), np.where(p == 0.5, 0.5, (p > 0.5) == (y == 1))
 
 
 def _rand(members: list[IntArray], group: IntArray) -> float:
@@ -264,7 +258,8 @@ def _judge_one(
 ) -> dict[str, float]:
     theta, probability = talk
     judged = world.held_out.take(np.flatnonzero(world.held_out.users == user))
-    loss, right = _scores(probability(judged.Z), judged.y)
+    p = probability(judged.Z)
+    loss, right = scores(np.where(judged.y == 1, p, 1.0 - p))
     actions = world.contexts.argmax(world.contexts.features @ theta)
     return {
         "gap": relative_gap(world.contexts, world.reward[user], actions),
