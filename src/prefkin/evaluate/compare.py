@@ -14,18 +14,12 @@ from prefkin.errors import InvalidComparisons
 from prefkin.evaluate.metrics import Reliability, given_probabilities, reliability, scores, user_means
 from prefkin.execution.progress import tell
 from prefkin.models.base import PreferenceModel
-from prefkin.models.baselines import mixture_em, per_user, pooled, shrink_to_pooled
+from prefkin.models.baselines import BASELINES
 from prefkin.models.prefkin.estimator import PrefKin
 
 __all__ = ["METHODS", "Comparison", "compare", "splits"]
 
-METHODS: dict[str, Callable[[], PreferenceModel]] = {
-    "PrefKin": PrefKin,
-    "per user": per_user,
-    "everybody pooled": pooled,
-    "shrink to pooled": shrink_to_pooled,
-    "mixture EM": mixture_em,
-}
+METHODS: dict[str, Callable[[], PreferenceModel]] = {"PrefKin": PrefKin, **BASELINES}
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +126,7 @@ def compare(
     predicted, such as those with a single comparison, are left out.
 
     >>> from prefkin.data.synthetic import make_population
+    >>> from prefkin.models.baselines import per_user, pooled
     >>> data = make_population(np.random.default_rng(0), n_users=6, n_groups=2, dim=2, n_comparisons=20).data
     >>> [row[0] for row in compare(data, {"pooled": pooled, "per user": per_user}, folds=2).rows()]
     ['pooled', 'per user']

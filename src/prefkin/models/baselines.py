@@ -13,7 +13,7 @@ is their own likelihood drawn towards the centre. They differ in who sits togeth
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from numbers import Real
 from typing import Any, Self
 
@@ -36,7 +36,7 @@ from prefkin.inference.sets import Sets
 from prefkin.models.base import PreferenceModel
 from prefkin.models.reports import Explanation, FoldedIn
 
-__all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pooled"]
+__all__ = ["BASELINES", "GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pooled"]
 
 PULLS = (*RIDGES, np.inf)
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of groups that are tried
@@ -80,6 +80,15 @@ def mixture_em(predict_for: str = "auto") -> GroupShrinkage:
     2
     """
     return GroupShrinkage("em", predict_for=predict_for)
+
+
+BASELINES: dict[str, Callable[[], PreferenceModel]] = {
+    "per user": per_user,
+    "everybody pooled": pooled,
+    "shrink to pooled": shrink_to_pooled,
+    "mixture EM": mixture_em,
+}
+"""By the names under which they are compared with PrefKin, and given to `prefkin fit --method`."""
 
 
 class GroupShrinkage(PreferenceModel):
