@@ -14,11 +14,12 @@ from typing import Any
 
 from prefkin.errors import InvalidParameter
 from prefkin.reproduce.trial import Trial
+from prefkin.reproduce.worlds import WORLDS
 
 __all__ = ["DATA", "EXPERIMENTS", "Plan", "read_plan"]
 
 EXPERIMENTS = ("exp1", "exp2", "exp3", "exp4")
-DATA = ("synthetic", "tldr", "ukp", "jester", "semi")
+DATA = tuple(WORLDS)
 FOLDER = Path(__file__).parent / "plans"
 
 

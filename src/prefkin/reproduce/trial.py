@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,24 +31,13 @@ from prefkin.inference.information import confidence_width
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL
 from prefkin.reproduce.contracts import Estimate, Method, Study, Truth, method, seed_of
 from prefkin.reproduce.talk import converse
-from prefkin.reproduce.worlds.jester import jester_world, read_jester
-from prefkin.reproduce.worlds.pairs import ItemPairs, data_folder, pair_world, semi_synthetic_world
-from prefkin.reproduce.worlds.planted import synthetic_world
-from prefkin.reproduce.worlds.tldr import read_tldr
-from prefkin.reproduce.worlds.ukp import read_ukp
+from prefkin.reproduce.worlds import WORLDS
+from prefkin.reproduce.worlds.pairs import data_folder
 from prefkin.reproduce.worlds.world import World, relative_gap
 
 __all__ = ["NOT_COMPARED", "Trial", "run_trial"]
 
 NOT_COMPARED = ("seconds", "memory_gb", "trial_seconds")  # columns that differ from run to run and machine to machine
-
-WORLDS: dict[str, Callable[..., World]] = {
-    "synthetic": synthetic_world,
-    "tldr": pair_world,
-    "ukp": pair_world,
-    "jester": jester_world,
-    "semi": semi_synthetic_world,
-}
 
 
 @dataclass(frozen=True)
@@ -94,22 +84,17 @@ def run_trial(trial: Trial) -> list[dict[str, Any]]:
 
 
 def _world(data: str, settings: Mapping[str, Any], seed: np.random.SeedSequence) -> World:
-    draw, rng = WORLDS[data], np.random.default_rng(seed)
+    (draw, read), rng = WORLDS[data], np.random.default_rng(seed)
     given = {name: settings[name] for name in signature(draw).parameters if name in settings}
-    if data == "synthetic":
+    if read is None:
         given["rows"] = settings.get("budget", settings["rows"])  # the first rows of what more would be
         return draw(rng, **given)
-    return draw(_ratings() if data == "jester" else _pairs(data), rng, **given)
+    return draw(_original(read), rng, **given)
 
 
 @lru_cache(maxsize=1)
-def _ratings() -> FloatArray:
-    return read_jester(data_folder())
-
-
-@lru_cache(maxsize=1)
-def _pairs(data: str) -> ItemPairs:
-    return read_tldr(data_folder()) if data == "tldr" else read_ukp(data_folder())
+def _original(read: Callable[[Path], Any]) -> Any:
+    return read(data_folder())
 
 
 # -- offline -----------------------------------------------------------------------------------------------------------
