@@ -16,8 +16,11 @@ from tests.conftest import prefkin_says
 
 ROOT = Path(__file__).parent.parent
 
-
 PACKAGE = ROOT / "src/prefkin"
+WITHIN = [
+    *("models/off_c2pl", "models/prefkin", "reproduce/methods", "reproduce/worlds"),
+    *("apps/annotate", "apps/cli", "apps/export", "apps/report"),
+]
 
 
 def listed(folder):
@@ -33,7 +36,7 @@ def test_the_order_of_the_packages_is_stated_once_and_for_all():
     assert listed(PACKAGE) == table == layers[-2::-1]
 
 
-@pytest.mark.parametrize("name", [*listed(PACKAGE), "models/off_c2pl", "models/prefkin", "apps/export"])
+@pytest.mark.parametrize("name", [*listed(PACKAGE), *WITHIN])
 def test_a_package_says_what_is_in_it(name):
     folder = PACKAGE / name
     files = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/__init__.py")}
