@@ -90,63 +90,16 @@ def read_comparisons(
     with in_file(source):
         table = Table(source, columns, COMPARISON_FIELDS, features)
         users = _users(table)
-        context = table.labels("context") if table.has("context") else None
-        weights = table.labels("weight") if table.has("weight") else None
-        common: dict[str, Any] = {"weights": weights, "contexts": context, "drop": drop, "ties": ties}
-        if features is not None:
-            common["feature_names"] = features
-        if table.has("y"):
-            y = table.labels("y") if positive is None else answer_array(table.labels("y"), positive)
-            if not (table.has_features("z") or (table.has_features("first") and table.has_features("second"))):
-                table.take_numbers("z")
-            if table.has_features("z"):
-                common["feature_names"] = table.feature_names()
-                return Comparisons.from_arrays(table.features("z"), y, users, **common)
-            if table.has_features("first") and table.has_features("second"):
-                if table.features_named:
-                    common["feature_names"] = table.features_named
-                return Comparisons.from_sides(table.features("first"), table.features("second"), y, users, **common)
-            raise table.lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...", "z")
-        if table.has("item") and table.has("rating"):
-            known, names = (None, None) if items is None else item_table(items, features)
-            things, ratings = table.labels("item"), table.numbers("rating")
-            return Comparisons.from_ratings(users, things, ratings, known, feature_names=names)
-        if table.has("shown") and table.has("taken"):
-            return _of_choices(table, users, context, items, features)
-        compared = next((names for names in COMPARED if all(map(table.has, names))), None)
-        if compared is not None:
-            *sides, label = compared
-            y = (
-                _left_right_answers(table, compared)
-                if positive is None
-                else answer_array(table.labels(label), positive)
-            )
-            if embed is None or items is not None or table.holds_vectors(sides[0]):
-                first, second = (_items(table, side, items, features) for side in sides)
-                common["items"] = _names(table, *sides)
-            else:
-                spoken = ("conversation_a", "conversation_b") if table.has("conversation_a") else sides
-                first, second = (_texts(table, side, embed) for side in spoken)
-            if context is None:
-                common["contexts"] = _prompts(table)
-            return Comparisons.from_sides(first, second, y, users, **common)
-        if table.has_features("winner") and table.has_features("loser"):
-            won, lost = (_items(table, side, items, features) for side in ("winner", "loser"))
-            common["items"] = _names(table, "winner", "loser")
-        elif table.has("chosen") and table.has("rejected"):
-            won, lost = (_texts(table, side, embed) for side in ("chosen", "rejected"))
-            if context is None:
-                common["contexts"] = _prompts(table)
-        else:
-            raise table.lacks(
-                "the answer: y, or winner and loser, or left, right and label, or model_a, model_b and winner, or "
-                "chosen and rejected, or item and rating, or shown and taken",
-                "y",
-            )
-        first, second, y = _sides_by_features(won, lost)
-        if common.get("items") is not None:
-            common["items"] = np.where(y[:, None] == 1, common["items"], common["items"][:, ::-1])
-        return Comparisons.from_sides(first, second, y, users, **common)
+        contexts, weights = (table.labels(name) if table.has(name) else None for name in ("context", "weight"))
+        common = {"weights": weights, "contexts": contexts, "drop": drop, "ties": ties, "feature_names": features}
+        for fits, read in SHAPES:
+            if fits(table):
+                return read(_Reading(table, users, features, items, embed, positive, common))
+        raise table.lacks(
+            "the answer: y, or winner and loser, or left, right and label, or model_a, model_b and winner, or "
+            "chosen and rejected, or item and rating, or shown and taken",
+            "y",
+        )
 
 
 def _users(table: Table) -> LabelArray:
@@ -333,6 +286,121 @@ def read_candidates(
         )
 
 
+# -- shapes of tables ------------------------------------------------------------------------------------------------
+
+
+class _Reading(NamedTuple):
+    """A table of comparisons of any shape, and how it is to be read."""
+
+    table: Table
+    users: LabelArray
+    features: Sequence[str] | None
+    items: Any
+    embed: Embed | None
+    positive: Any
+    common: dict[str, Any]  # what `Comparisons` is told of every shape with two sides
+
+    def prompted(self) -> dict[str, Any]:
+        """The same, with prompts as contexts where there are no others."""
+        return self.common | ({"contexts": _prompts(self.table)} if self.common["contexts"] is None else {})
+
+
+def _of_answers(given: _Reading) -> Comparisons:
+    """Features of differences, or of both sides."""
+    table, y = given.table, given.table.labels("y")
+    if given.positive is not None:
+        y = answer_array(y, given.positive)
+    if not (table.has_features("z") or (table.has_features("first") and table.has_features("second"))):
+        table.take_numbers("z")
+    if table.has_features("z"):
+        common = given.common | {"feature_names": table.feature_names()}
+        return Comparisons.from_arrays(table.features("z"), y, given.users, **common)
+    if table.has_features("first") and table.has_features("second"):
+        common = given.common | {"feature_names": table.features_named or given.features}
+        return Comparisons.from_sides(table.features("first"), table.features("second"), y, given.users, **common)
+    raise table.lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...", "z")
+
+
+def _of_ratings(given: _Reading) -> Comparisons:
+    """Pairs of clearly different ratings."""
+    known, names = (None, None) if given.items is None else item_table(given.items, given.features)
+    things, ratings = given.table.labels("item"), given.table.numbers("rating")
+    return Comparisons.from_ratings(given.users, things, ratings, known, feature_names=names)
+
+
+def _of_choices(given: _Reading) -> Comparisons:
+    """Which of the items shown was taken. In one column of text they are separated by |."""
+    table = given.table
+    known, names = _known_items(table, "shown", given.items, given.features)
+    options, chosen = [], []
+    for row, (shown, taken) in enumerate(
+        zip(table.labels("shown").tolist(), table.labels("taken").tolist(), strict=True)
+    ):
+        listed = [name.strip() for name in shown.split("|")] if isinstance(shown, str) else shown
+        if not isinstance(listed, list | tuple | np.ndarray):
+            raise InvalidTable(
+                f"column {table.names['shown']} is no list of items in row {row} (counted from 0): {shown!r:.40}"
+            )
+        if taken not in list(listed):
+            raise InvalidTable(
+                f"in row {row} (counted from 0) {taken!r:.60} was taken, which is not among the items shown; "
+                "show what was taken, or leave such rows out"
+            )
+        options.append([_known(name, known, table, "shown", row) for name in listed])
+        chosen.append(list(listed).index(taken))
+    return Comparisons.from_choices(
+        options, chosen, given.users, contexts=given.common["contexts"], feature_names=names
+    )
+
+
+def _of_two(given: _Reading) -> Comparisons:
+    """Two items or texts, and the better one."""
+    table, names = given.table, None
+    *sides, label = compared = next(names for names in COMPARED if all(map(table.has, names)))
+    if given.positive is None:
+        y = _left_right_answers(table, compared)
+    else:
+        y = answer_array(table.labels(label), given.positive)
+    if given.embed is None or given.items is not None or table.holds_vectors(sides[0]):
+        first, second = (_items(table, side, given.items, given.features) for side in sides)
+        names = _names(table, *sides)
+    else:
+        spoken = ("conversation_a", "conversation_b") if table.has("conversation_a") else sides
+        first, second = (_texts(table, side, given.embed) for side in spoken)
+    return Comparisons.from_sides(first, second, y, given.users, items=names, **given.prompted())
+
+
+def _of_winners(given: _Reading) -> Comparisons:
+    """Items or features of who won and who lost."""
+    won, lost = (_items(given.table, side, given.items, given.features) for side in ("winner", "loser"))
+    names = _names(given.table, "winner", "loser")
+    first, second, y = _sides_by_features(won, lost)
+    items = None if names is None else np.where(y[:, None] == 1, names, names[:, ::-1])
+    return Comparisons.from_sides(first, second, y, given.users, items=items, **given.common)
+
+
+def _of_texts(given: _Reading) -> Comparisons:
+    """Texts that were chosen and rejected."""
+    won, lost = (_texts(given.table, side, given.embed) for side in ("chosen", "rejected"))
+    common = given.prompted()
+    return Comparisons.from_sides(*_sides_by_features(won, lost), given.users, **common)
+
+
+def _has(*names: str) -> Callable[[Table], bool]:
+    return lambda table: all(map(table.has, names))
+
+
+SHAPES: tuple[tuple[Callable[[Table], bool], Callable[[_Reading], Comparisons]], ...] = (
+    (_has("y"), _of_answers),
+    (_has("item", "rating"), _of_ratings),
+    (_has("shown", "taken"), _of_choices),
+    *((_has(*names), _of_two) for names in COMPARED),
+    (lambda table: table.has_features("winner") and table.has_features("loser"), _of_winners),
+    (_has("chosen", "rejected"), _of_texts),
+)
+"""How a table of comparisons is recognised, and what reads it; the first that fits."""
+
+
 # -- tables that name items or hold texts ----------------------------------------------------------------------------
 
 
@@ -427,30 +495,6 @@ def _left_right_answers(table: Table, names: tuple[str, str, str]) -> FloatArray
 def _same(label: Any, item: Any) -> bool:
     """Does a label name this item? Items that are features have no name."""
     return not isinstance(item, list | np.ndarray) and bool(label == item)
-
-
-def _of_choices(
-    table: Table, users: LabelArray, context: LabelArray | None, items: Any, features: Sequence[str] | None
-) -> Comparisons:
-    """Which of the items shown was taken. In one column of text they are separated by |."""
-    known, names = _known_items(table, "shown", items, features)
-    options, chosen = [], []
-    for row, (shown, taken) in enumerate(
-        zip(table.labels("shown").tolist(), table.labels("taken").tolist(), strict=True)
-    ):
-        listed = [name.strip() for name in shown.split("|")] if isinstance(shown, str) else shown
-        if not isinstance(listed, list | tuple | np.ndarray):
-            raise InvalidTable(
-                f"column {table.names['shown']} is no list of items in row {row} (counted from 0): {shown!r:.40}"
-            )
-        if taken not in list(listed):
-            raise InvalidTable(
-                f"in row {row} (counted from 0) {taken!r:.60} was taken, which is not among the items shown; "
-                "show what was taken, or leave such rows out"
-            )
-        options.append([_known(name, known, table, "shown", row) for name in listed])
-        chosen.append(list(listed).index(taken))
-    return Comparisons.from_choices(options, chosen, users, contexts=context, feature_names=names)
 
 
 def _prompts(table: Table) -> LabelArray | None:
