@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -34,6 +35,14 @@ from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.models.prefkin.metric import KINDS
 
 BEST = "best"
+PAPER = {
+    "alpha": 1.0,
+    "ridge": "1",
+    "kappa": KAPPA_UNIT_BALL,
+    "delta": 0.05,
+    "radius": "theory",
+    "distance": "euclidean",
+}
 
 
 def fit(
@@ -51,12 +60,12 @@ def fit(
     gamma: str | None = typer.Option(
         None, help="Use the paper's algorithm with this threshold: a number, under, over, or auto."
     ),
-    alpha: float = typer.Option(1.0, help="With --gamma: caution of the connection test, at least 1."),
-    ridge: str = typer.Option("1", help="With --gamma: regularisation (lambda), a number or auto."),
-    kappa: float = typer.Option(KAPPA_UNIT_BALL, help="With --gamma: least slope of the sigmoid."),
-    delta: float = typer.Option(0.05, help="With --gamma: chance that confidence statements are wrong."),
-    radius: str = typer.Option("theory", help="With --gamma: theory (the paper's), or calibrated."),
-    distance: str = typer.Option("euclidean", help="With --gamma: euclidean (the paper's), or information."),
+    alpha: float = typer.Option(PAPER["alpha"], help="With --gamma: caution of the connection test, at least 1."),
+    ridge: str = typer.Option(PAPER["ridge"], help="With --gamma: regularisation (lambda), a number or auto."),
+    kappa: float = typer.Option(PAPER["kappa"], help="With --gamma: least slope of the sigmoid."),
+    delta: float = typer.Option(PAPER["delta"], help="With --gamma: chance that confidence statements are wrong."),
+    radius: str = typer.Option(PAPER["radius"], help="With --gamma: theory (the paper's), or calibrated."),
+    distance: str = typer.Option(PAPER["distance"], help="With --gamma: euclidean (the paper's), or information."),
     regularity: str | None = typer.Option(
         None,
         metavar="LAMBDA_A,SIGMA,SET_SIZE",
@@ -81,32 +90,9 @@ def fit(
     check_folder(out_dir, WRITTEN, SUMMARY_FILE, CROWD_FILE)
     for name in WRITTEN:
         refuse_sources("--out", out_dir / name, [file, items])
-    if method not in (*METHODS, BEST):
-        raise InvalidParameter(f"--method must be one of {', '.join(METHODS)} or {BEST}; got {method!r}")
-    if method != "PrefKin" and (gamma is not None or metric != "auto"):
-        raise InvalidParameter("--gamma and --metric choose the method; give no other --method beside them")
+    settings = {"alpha": alpha, "ridge": ridge, "kappa": kappa, "delta": delta, "radius": radius, "distance": distance}
+    model = _model(method, metric, gamma, regularity, settings)
     compared = compared or method == BEST
-    model: PreferenceModel
-    if gamma is None and method in METHODS and method != "PrefKin":
-        model = METHODS[method]()
-    elif gamma is None:
-        constants = (alpha, ridge, kappa, delta, radius, distance)
-        if regularity is not None or constants != (1.0, "1", KAPPA_UNIT_BALL, 0.05, "theory", "euclidean"):
-            raise InvalidParameter(
-                "alpha, ridge, kappa, delta, radius, distance, regularity belong to the paper's algorithm; add --gamma"
-            )
-        model = PrefKin(metric=metric)
-    else:
-        model = OffC2PL(
-            gamma if gamma in ("auto", "under", "over") else _number("--gamma", gamma, ", under, over or auto"),
-            alpha=alpha,
-            ridge="auto" if ridge == "auto" else _number("--ridge", ridge, " or auto"),
-            kappa=kappa,
-            delta=delta,
-            radius=radius,
-            distance=distance,
-            coverage="measured" if regularity is None else _regularity(regularity),
-        )
     in_shards = (memory, workers, scheduler) != (None, None, None)
     at_once = compared or features or items or names or yes or ties or not (in_shards or model.sums_up_shards)
     if file.is_dir() and any(file.glob("*.parquet")) and not at_once and model.fits_shards:
@@ -145,6 +131,26 @@ def fit(
     for step in next_steps(model, found, str(out_dir), result, described):
         out.print(f"  {step}")
     out.print(f"\nwritten to {out_dir}: {', '.join(contents)}")
+
+
+def _model(
+    method: str, metric: str, gamma: str | None, regularity: str | None, settings: dict[str, Any]
+) -> PreferenceModel:
+    """What is to be fitted; `settings` are those of the paper's algorithm."""
+    if method not in (*METHODS, BEST):
+        raise InvalidParameter(f"--method must be one of {', '.join(METHODS)} or {BEST}; got {method!r}")
+    if method != "PrefKin" and (gamma is not None or metric != "auto"):
+        raise InvalidParameter("--gamma and --metric choose the method; give no other --method beside them")
+    if gamma is None and method in METHODS and method != "PrefKin":
+        return METHODS[method]()
+    if gamma is None:
+        if regularity is not None or settings != PAPER:
+            raise InvalidParameter(f"{', '.join(PAPER)}, regularity belong to the paper's algorithm; add --gamma")
+        return PrefKin(metric=metric)
+    threshold = gamma if gamma in ("auto", "under", "over") else _number("--gamma", gamma, ", under, over or auto")
+    if settings["ridge"] != "auto":
+        settings["ridge"] = _number("--ridge", settings["ridge"], " or auto")
+    return OffC2PL(threshold, **settings, coverage="measured" if regularity is None else _regularity(regularity))
 
 
 def _beside(described: Path, data: Comparisons) -> dict[str, bytes]:
