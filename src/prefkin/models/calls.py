@@ -70,7 +70,7 @@ def refuse_a_second_label(user: Hashable, label: Hashable) -> None:
 
 
 def refuse_other_threads(n_jobs: int | None) -> None:
-    """Than scikit-learn's: as many as there are cores for None and −1."""
+    """`n_jobs` means what it means to scikit-learn: None and −1 are all cores, other numbers so many threads."""
     if not (n_jobs is None or (isinstance(n_jobs, Integral) and (n_jobs > 0 or n_jobs == -1))):
         raise InvalidParameter(f"n_jobs must be None, -1 or a number of threads; got {n_jobs!r}")
 

@@ -91,7 +91,7 @@ def refuse_texts(Z: Any) -> None:
 
 
 def refuse_more(*given: Any) -> None:
-    """Than comparisons."""
+    """`Comparisons` hold answers, users and weights: nothing may stand beside them."""
     if any(each is not None for each in given):
         raise InvalidComparisons("comparisons bring their own y, users and weights; give nothing else")
 

@@ -26,7 +26,7 @@ NEAR = 0.05
 
 @dataclass(frozen=True)
 class Verdict:
-    """One line of the table."""
+    """What is claimed, what was measured, and whether it holds."""
 
     says: str
     measured: str

@@ -69,12 +69,12 @@ class Study:
 
     @property
     def n_users(self) -> int:
-        """U."""
+        """U, how many people there are."""
         return len(self.rows)
 
     @property
     def ridge(self) -> float:
-        """λ."""
+        """λ, the ridge that is the same for all methods that do not choose theirs."""
         return float(self.settings["ridge"])
 
     @cached_property
@@ -117,7 +117,7 @@ class Truth:
 
     @property
     def group(self) -> IntArray:
-        """True groups."""
+        """The true group of each user, (U,)."""
         if self.world.group is None:
             raise InvalidParameter("these data have no true groups; leave methods that need them out of the plan")
         return self.world.group

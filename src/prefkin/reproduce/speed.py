@@ -60,7 +60,7 @@ class Instead:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """What a call takes, and what one would write instead takes on the same data."""
 
     call: str
     size: str

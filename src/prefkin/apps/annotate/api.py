@@ -48,7 +48,7 @@ class Joined(BaseModel):
 
 
 class Side(BaseModel):
-    """One of two."""
+    """One of the two that are compared, as it is shown."""
 
     action: str
     text: str

@@ -151,7 +151,7 @@ class Engine:
         return settings
 
     def set(self, **settings: Any) -> None:
-        """Decide anew."""
+        """Keep what the organiser decided, and read it anew."""
         self.store.set(**settings)
         self._settings = 0.0, {}
 

@@ -71,7 +71,7 @@ class Guard:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Let a request through, or answer that it is too large or from another site."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -94,7 +94,7 @@ class History:
         return history
 
     def add(self, event: Event) -> None:
-        """One more event."""
+        """Take in the event after the last one."""
         self.number = event.number
         if event.kind == "joined":
             return

@@ -58,7 +58,7 @@ class Course:
 
     @classmethod
     def played(cls, knowledge: Knowledge, items: Items, people: int, upto: int) -> Course:
-        """Of so many people, over so many answers."""
+        """By so many imagined people who give so many answers each."""
         looks, lost = [n for n in LOOKS if n <= upto], []
         for seed in range(people):
             rng = np.random.default_rng(seed)

@@ -15,7 +15,7 @@ __all__ = ["Line", "overview"]
 
 @dataclass(frozen=True)
 class Line:
-    """One person."""
+    """What the organiser sees of one person."""
 
     name: str
     answers: int

@@ -165,7 +165,7 @@ def own_link(request: Request) -> Response:
 
 @router.get("/result")
 def result(request: Request) -> Response:
-    """What it was for."""
+    """What somebody seems to want, and what to recommend, once the organiser has opened it."""
     caller = the_person(request)
     engine = caller.project.engine
     if not engine.settings().get("results", False):
@@ -191,7 +191,7 @@ def image(request: Request, name: str) -> Response:
 
 @router.get("/organiser")
 def organiser(request: Request) -> Response:
-    """Everybody, and what to do."""
+    """The organiser's page: everybody who answers, and what can be decided."""
     return _organising(request, the_organiser(request).project, {})
 
 

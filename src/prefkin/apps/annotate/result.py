@@ -30,7 +30,7 @@ class Want:
 
     @property
     def words(self) -> str:
-        """Which way."""
+        """The quality, and whether more or less of it is wanted."""
         return f"{'more' if self.size > 0 else 'less'} {self.name}"
 
 

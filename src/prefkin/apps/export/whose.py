@@ -44,12 +44,12 @@ class Groups:
         return np.argsort(-told, kind="stable")[: min(SPEAKERS, int((self.share[:, group] > 0.5).sum()))]
 
     def only(self, name: str) -> Groups:
-        """One of them."""
+        """The group of this name alone."""
         k = self.names.index(name)
         return Groups((name,), self.share[:, [k]], self.theta[[k]])
 
     def preferences(self, model: Any) -> Preferences:
-        """One for each group."""
+        """The centre of each group, with the log odds of those who speak for it."""
         speakers = [self.surest(model, group) for group in range(len(self.names))]
         each = np.array([_log_odds(model, some).mean() for some in speakers])
         return Preferences(self.names, self.theta, each)

@@ -22,7 +22,7 @@ def dbscan(study: Study) -> Neighbourhoods:
 
 @grouping("hdbscan", "HDBSCAN")
 def hdbscan(study: Study) -> Neighbourhoods:
-    """No radius to choose."""
+    """Clusters of any density, of at least min_samples people."""
     least = max(2, min(int(study.settings["min_samples"]), study.n_users))
     return together(HDBSCAN(min_cluster_size=least, copy=True).fit_predict(study.own))
 

@@ -28,6 +28,6 @@ def mixture_em(study: Study) -> Estimate:
 
 @estimator("prefkin", "PrefKin", origin="ours")
 def prefkin_default(study: Study) -> Estimate:
-    """No parameter."""
+    """As it is shipped: nothing is chosen here."""
     model = PrefKin(n_jobs=1, random_state=0).fit(study.data)
     return Estimate.of(model, note=model.structure_)

@@ -46,7 +46,7 @@ def literal(study: Study, truth: Truth) -> Estimate:
 
 @estimator("off_c2pl", "Off-C²PL, γ̂ by held-out answers", origin="paper")
 def by_held_out(study: Study) -> Estimate:
-    """No truth needed."""
+    """The γ̂ with which pooled estimates predict held-out answers best."""
     model = fitted(study, "auto")
     return Estimate.of(model, note=f"{model.gamma_[0]:.6g}")
 
@@ -67,13 +67,13 @@ def in_hindsight(study: Study, truth: Truth, gap: Callable[[Truth, FloatArray], 
 
 @estimator("off_c2pl_hindsight", "Off-C²PL, γ̂ in hindsight", origin="oracle", told=True)
 def fresh_hindsight(study: Study, truth: Truth) -> Estimate:
-    """Best on fresh contexts."""
+    """The γ̂ with the smallest gap on fresh contexts."""
     return in_hindsight(study, truth, lambda known, theta: known.world.fresh_gap(theta))
 
 
 @estimator("off_c2pl_hindsight_logged", "Off-C²PL, γ̂ in hindsight for logged pairs", origin="oracle", told=True)
 def logged_hindsight(study: Study, truth: Truth) -> Estimate:
-    """Best on the logged pairs."""
+    """The γ̂ with the smallest gap on logged pairs."""
     return in_hindsight(study, truth, lambda known, theta: known.logged(theta))
 
 

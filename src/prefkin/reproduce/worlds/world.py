@@ -39,7 +39,7 @@ class World:
 
     @property
     def n_users(self) -> int:
-        """U."""
+        """U, how many people there are."""
         return len(self.reward)
 
     def budget(self, n: int) -> BoolArray:
