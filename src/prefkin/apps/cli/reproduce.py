@@ -30,9 +30,7 @@ MOST_RUNS, MOST_PROCESSES = 100_000, 1024
 
 def reproduce(
     experiment: str = typer.Argument(help="exp1, exp2, exp3, exp4 or all."),
-    data: str = typer.Option(
-        "synthetic", help="synthetic, tldr, ukp, jester, or semi (real features, planted people)."
-    ),
+    data: str = typer.Option("synthetic", help=f"{', '.join(DATA)} (semi: real features, planted people)."),
     quick: bool = typer.Option(False, "--quick", help="The same pictures, smaller and with fewer runs."),
     runs: int | None = typer.Option(None, help="Another number of runs than the plan's.", min=1, max=MOST_RUNS),
     processes: int = typer.Option(
