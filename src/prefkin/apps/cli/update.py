@@ -80,7 +80,7 @@ def update(
     with working(), about(files[0]):
         new = _together(parts)
         model.update(new)
-        gain = getattr(model, "refit_gain_", None)
+        gain = model.refit_gain_
         people, strangers = len(new.labels), _people(model) - before
         if refit:
             model.fit(model.comparisons())
