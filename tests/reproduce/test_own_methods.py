@@ -44,6 +44,7 @@ def test_a_method_takes_part_without_editing_the_package(tmp_path, processes):
         (HALVES, "kind = [", "mine.toml: not a TOML file"),
         (HALVES, "kind = 'offline'", "mine.toml: the plan lacks"),
         (HALVES, 'like = ["odd"]', "mine.toml: not a plan (there is no 'odd' to be like)"),
+        (HALVES, "only_in = [1]\n" + PLAN, "mine.toml: not a plan (there is nothing called only_in in a plan)"),
         (HALVES, PLAN.replace('"pooled"', '"odd"'), "no method 'odd'; there are"),
     ],
 )

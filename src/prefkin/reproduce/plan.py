@@ -21,6 +21,10 @@ __all__ = ["DATA", "EXPERIMENTS", "Plan", "read_plan"]
 EXPERIMENTS = ("exp1", "exp2", "exp3", "exp4")
 DATA = tuple(WORLDS)
 FOLDER = Path(__file__).parent / "plans"
+KEYS = frozenset(
+    ("like", "left_out", "title", "panel", "protocol", "kind", "x", "runs", "first_run", "methods", "cells", "settings",
+     "quick", "paper")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,8 @@ def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def _plan(experiment: str, data: str, size: str, runs: int | None, given: dict[str, Any], *, own: bool) -> Plan:
     small = given.get(size, {})
+    if unread := sorted((set(given) | set(small)) - KEYS):
+        raise ValueError(f"there is nothing called {', '.join(unread)} in a plan")
     cells = {**given["cells"], **small.get("cells", {})}
     settings = {**given["settings"], **small.get("settings", {})}
     return Plan(
