@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.data.rows import Rows, UserRows
 from prefkin.errors import InvalidParameter
 
@@ -201,7 +201,7 @@ def _people_have_several(users: UserRows, unit: IntArray) -> bool:
 def _keys(users: UserRows) -> FloatArray:
     """The same number for a pair and its mirror image, also where their last digits differ; from 0 to 1."""
     key = np.abs(_facing(users))
-    return np.round(key / max(float(key.max()), 1e-300), 10)
+    return np.round(key / above_zero(key.max()), 10)
 
 
 def _facing(users: UserRows) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 from scipy.special import expit
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import FloatArray, above_zero
 from prefkin.data.rows import Rows
 from prefkin.errors import ConvergenceError
 from prefkin.inference.loss import unit_root
@@ -165,7 +165,7 @@ def _by_reflections(scaled: FloatArray, slope: FloatArray, penalty: FloatArray) 
     rows = rows[np.argsort(-np.abs(rows).max(axis=1), kind="stable")]
     triangle, order = qr(rows, mode="r", pivoting=True, check_finite=False)
     triangle = triangle[: len(slope)]
-    least = ROUNDING * max(abs(float(triangle[0, 0])), np.finfo(float).tiny)
+    least = ROUNDING * above_zero(abs(triangle[0, 0]))
     entries = np.einsum("ii->i", triangle)
     entries[...] = np.where(np.abs(entries) < least, least, entries)  # copied features, and hardly any ridge
 

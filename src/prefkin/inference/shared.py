@@ -16,7 +16,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.data.rows import Rows
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each
@@ -170,7 +170,7 @@ class _Block:
         for _ in range(4):  # Newton's method in one number
             p = expit(factor * margin)
             bend = float((weights * p * (1.0 - p)) @ margin**2)
-            factor -= float((weights * (p - y)) @ margin) / max(bend, np.finfo(float).tiny)
+            factor -= float((weights * (p - y)) @ margin) / float(above_zero(bend))
         return float(np.clip(factor, 0.5, 2.0)) if np.isfinite(factor) else 1.0
 
     def _quadratics(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -276,4 +276,4 @@ class _Steps:
 
 
 def _along(step: FloatArray, bend: FloatArray) -> FloatArray:
-    return np.maximum(np.einsum("ij,ij->i", step, bend), np.finfo(float).tiny)
+    return above_zero(np.einsum("ij,ij->i", step, bend))

@@ -18,11 +18,11 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import FloatArray, above_zero
 from prefkin.data.rows import Rows, UserRows
 from prefkin.execution.executor import for_each, threads
 from prefkin.inference.information import ball_radius
-from prefkin.inference.propagation import Sites, above_zero, refine
+from prefkin.inference.propagation import Sites, refine
 
 __all__ = [
     "Beliefs",

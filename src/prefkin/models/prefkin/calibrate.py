@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.data.folds import held_out_folds, leverage, split_rows
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.loss import moderated
 from prefkin.inference.modes import Around, matched
-from prefkin.inference.propagation import Sites, above_zero, cavities
+from prefkin.inference.propagation import Sites, cavities
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
 from prefkin.models.prefkin.beliefs import centred_beliefs, kept_rows, row_beliefs
 from prefkin.models.prefkin.degrees import fit_degrees

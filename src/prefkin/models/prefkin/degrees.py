@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import gammaln
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
 from prefkin.execution.blas import in_one_order
-from prefkin.inference.propagation import Sites, above_zero
+from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, expand, per_user_sum
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, solved

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
 from prefkin.data.folds import only
 from prefkin.data.rows import UserRows
 from prefkin.inference.loss import widening
-from prefkin.inference.propagation import above_zero, cavities
+from prefkin.inference.propagation import cavities
 from prefkin.inference.quadratics import Signed
 from prefkin.models.prefkin.calibrate import Fit, fitted_in
 from prefkin.models.prefkin.mixture import Mixture

@@ -24,9 +24,9 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.execution.blas import in_one_order
-from prefkin.inference.propagation import Sites, above_zero, refine
+from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
 from prefkin.inference.steps import farthest
 from prefkin.models.prefkin.merging import as_share, merge
