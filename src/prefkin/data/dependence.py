@@ -16,8 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.choices import ranking_weight
-from prefkin.data.folds import spread
-from prefkin.data.rows import UserRows
+from prefkin.data.rows import UserRows, spread
 
 __all__ = ["effective_weights"]
 

@@ -18,8 +18,7 @@ import numpy as np
 from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.checks import label_array
 from prefkin.data.digest import mixed
-from prefkin.data.folds import only, spread
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.rows import Rows, UserRows, only, spread
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.executor import for_each
 from prefkin.execution.usage import free_memory

@@ -13,8 +13,8 @@ from scipy.stats import binom
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import fingerprints
-from prefkin.data.folds import by_content, held_out_folds, only, split_rows, spread
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.folds import by_content, held_out_folds
+from prefkin.data.rows import Rows, UserRows, only, split_rows, spread
 from prefkin.errors import ConvergenceError
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.many import estimate_users

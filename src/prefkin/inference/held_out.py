@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.data.folds import FOLDS, held_out_folds, probe_users, split_rows
-from prefkin.data.rows import UserRows
+from prefkin.data.folds import FOLDS, held_out_folds, probe_users
+from prefkin.data.rows import UserRows, split_rows
 from prefkin.inference.loss import log_loss
 from prefkin.inference.many import fit_sets
 from prefkin.inference.sets import Sets

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import FOLDS, held_out_folds, only, probe_users, split_rows
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.folds import FOLDS, held_out_folds, probe_users
+from prefkin.data.rows import Rows, UserRows, only, split_rows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import InvalidParameter
 from prefkin.execution.executor import threads

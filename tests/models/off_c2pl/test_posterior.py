@@ -11,8 +11,8 @@ from scipy.special import expit
 import prefkin
 from prefkin import Candidates, OffC2PL
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.folds import held_out_folds, split_rows
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.folds import held_out_folds
+from prefkin.data.rows import Rows, UserRows, split_rows
 from prefkin.errors import CalibrationWarning, InvalidParameter, NoEdgeWarning, PrefkinWarning
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import RIDGES

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
-from prefkin.data.folds import held_out_folds, leverage, split_rows
-from prefkin.data.rows import UserRows
+from prefkin.data.folds import held_out_folds, leverage
+from prefkin.data.rows import UserRows, split_rows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.loss import moderated
 from prefkin.inference.modes import Around, matched

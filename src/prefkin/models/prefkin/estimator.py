@@ -20,8 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray, above_zero
 from prefkin.data.candidates import Candidates
-from prefkin.data.folds import PREDICT_FOR, only
-from prefkin.data.rows import Grown, Rows, UserRows
+from prefkin.data.folds import PREDICT_FOR
+from prefkin.data.rows import Grown, Rows, UserRows, only
 from prefkin.data.shards import ShardedComparisons
 from prefkin.decide.belief import Belief
 from prefkin.decide.plan import Crowd as PlanCrowd

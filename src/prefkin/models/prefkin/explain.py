@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, gammaln, logit, logsumexp
 
 from prefkin.data.arrays import FloatArray, above_zero
-from prefkin.data.folds import only
+from prefkin.data.rows import only
 from prefkin.inference.quadratics import Signed, Terms
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.mixture import Centres, Mixture

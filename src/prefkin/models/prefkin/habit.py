@@ -17,8 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray, IntArray, above_zero
-from prefkin.data.folds import only
-from prefkin.data.rows import UserRows
+from prefkin.data.rows import UserRows, only
 from prefkin.inference.loss import widening
 from prefkin.inference.propagation import cavities
 from prefkin.inference.quadratics import Signed

@@ -19,8 +19,7 @@ import numpy as np
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
-from prefkin.data.folds import only
-from prefkin.data.rows import Rows, UserRows, consecutive
+from prefkin.data.rows import Rows, UserRows, consecutive, only, spread
 from prefkin.data.shards import ShardedComparisons, shard_name
 from prefkin.data.storage import held_alone
 from prefkin.errors import InvalidComparisons, InvalidParameter
@@ -260,7 +259,7 @@ class ShardParts:
                 labels = self.data.labels(number)[alone].tolist()
                 found += zip(labels, [number] * len(alone), alone.tolist(), strict=True)
         found.sort(key=lambda each: each[0])  # type: ignore[arg-type, return-value]
-        chosen = [found[at] for at in np.linspace(0, len(found) - 1, min(len(found), most)).astype(int)]
+        chosen = [found[at] for at in spread(len(found), most)]
         parts, order = list[Loners](), list[int]()
         for number in sorted({number for _, number, _ in chosen}):
             mine = [i for i, each in enumerate(chosen) if each[1] == number]
