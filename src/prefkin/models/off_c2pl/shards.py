@@ -51,7 +51,7 @@ class Points:
 
     @classmethod
     def of(cls, tables: Sequence[Table], alpha: float) -> Points:
-        """One table after the other."""
+        """The users of one table of `POINTS` after the other."""
         parts = (np.concatenate([np.asarray(table[name]) for table in tables]) for name in ("user", *POINTS[2:]))
         labels, theta, radius, enough = parts
         n = len(labels)
@@ -129,7 +129,7 @@ class UsersInShards:
             return for_each(read, numbers)
 
     def column(self, name: str) -> Any:
-        """Of everybody, shard after shard."""
+        """An attribute of everybody, shard after shard."""
         stored = {"users_": "user", "n_comparisons_": "comparisons", "own_theta_": "theta", "radius_": "radius"}[name]
         return np.concatenate([np.asarray(table[stored]) for table in self._tables([stored])])
 
