@@ -35,7 +35,7 @@ from prefkin.execution.progress import tell
 
 __all__ = ["Sources", "blobs", "bucket", "read_table", "write_table"]
 
-FORMAT = 1
+FORMAT = 1  # of shards, by which older ones are made anew
 SHARD_BYTES = 1 << 26  # of features in a shard: some thousand users, and a worker holds about ten times as much
 ROW_BYTES = 32  # of a sorted row beside its features
 ROOM = 0.8  # of what the disk has left beside the shards, for sorted rows

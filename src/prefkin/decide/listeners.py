@@ -20,13 +20,11 @@ from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows
 from prefkin.decide.belief import Belief, factored
 from prefkin.decide.population import MixtureBelief, Population
-from prefkin.decide.refit import Metric, RunningEstimate
+from prefkin.decide.refit import SAME, Metric, RunningEstimate
 from prefkin.inference.information import information_matrix
 from prefkin.inference.spectrum import gram
 
 __all__ = ["Likelihood", "Listener", "Mixture", "Posterior"]
-
-SAME = 1e-4  # by which estimates of other versions, from the same answers, may differ
 
 
 class Running(ABC):

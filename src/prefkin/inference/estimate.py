@@ -17,7 +17,7 @@ from prefkin.inference.loss import unit_root
 __all__ = ["fit_preference", "newton_direction"]
 
 DIRECT_UP_TO = 192  # a factorisation of this order is cheaper than the passes over the data that CG needs
-ROUNDING = 64 * np.finfo(np.float64).eps
+ROUNDING = 64 * np.finfo(np.float64).eps  # of a sum, relative to the size of what is added up
 CLOSE = 1e-9  # of the length of an estimate, in features free of units: a step that moves it no farther is the last one
 SOLID = 1e-8  # of a diagonal entry: where Cholesky's method leaves less, half of the digits are gone
 ASTRAY = 60  # Newton steps after which it has lost its way: answers that are certain, with hardly any ridge, take 30

@@ -34,7 +34,7 @@ STRETCH = 512  # parcels that one thread goes through
 MOST_GRADIENTS = 40  # of each kind; what is left then is hard
 RANDOM_ORDERS = 3
 MEMORY = 8  # steps whose curvature is remembered
-LINE_SLOPE = 0.9  # a step whose slope has turned by more than this was too long
+TURNED = 0.9  # a step whose slope has turned by more than this was too long
 SHRINKS = 0.5, 0.9  # by how much steps become shorter, if by more or less than this, is not believed
 ROUGHLY = 3e-7  # of an estimate's length: how little steps to come would move it when float32 has done its part
 MOST_LIGHT = 16  # gradients in float32; who needs more is hard
@@ -151,7 +151,7 @@ class _Block:
                 break
             fresh = self._gradients(theta, active, digits)
             before, after = (np.einsum("ij,ij->i", each, step) for each in (slope, fresh))
-            wild = np.flatnonzero(~(after <= LINE_SLOPE * -before))
+            wild = np.flatnonzero(~(after <= TURNED * -before))
             if len(wild):  # too far: to where the slope along the step vanishes, by the secant
                 kept = (before[wild] / (before[wild] - after[wild]))[:, None]
                 theta[active[wild]] -= (1.0 - kept) * step[wild]

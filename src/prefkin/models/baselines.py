@@ -40,7 +40,7 @@ __all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pool
 
 PULLS = (*RIDGES, np.inf)
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of groups that are tried
-ROUNDS = 15
+ROUNDS = 15  # in which everybody may change groups
 NUMBERS_OF_FILE = {
     "ridge_": "ridge_",
     "pull_": "pull_",

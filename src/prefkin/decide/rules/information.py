@@ -26,7 +26,7 @@ from prefkin.inference.loss import moderated
 __all__ = ["Information", "information_of"]
 
 SURE = 30.0  # log odds beyond which single precision takes an answer for certain
-TINY = np.float32(1e-30)
+TINY = np.float32(1e-30)  # probability whose logarithm is still taken, in single precision
 
 
 class Information(QueryRule):

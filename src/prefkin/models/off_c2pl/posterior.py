@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 SPREADS = np.geomspace(0.03, 1000.0, 27)  # τ² times the mean ‖z‖²: the prior variance of a margin
-NEGLIGIBLE = 1e-3
-DAMPING, LEAST_DAMPING = 0.8, 0.1
+NEGLIGIBLE = 1e-3  # probability of a τ² that is left out
+DAMPING, LEAST_DAMPING = 0.8, 0.1  # share of the way that sites move
 MOST_ROUNDS = 100
-CLOSE, ROUGHLY = 1e-5, 1e-3
+CLOSE, ROUGHLY = 1e-5, 1e-3  # change of one answer's site when they are found; when only τ² is sought
 COARSE = 3  # every third of `SPREADS` is tried first
 HOPELESS = 12.0  # log evidence below the best at which there is no need to look closer
 KEPT = 2**24  # numbers that may be kept to save work
