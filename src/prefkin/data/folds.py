@@ -10,14 +10,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.data.rows import UserRows, spread
 from prefkin.errors import InvalidParameter
 
-__all__ = [
-    "FOLDS",
-    "PREDICT_FOR",
-    "by_content",
-    "held_out_folds",
-    "leverage",
-    "probe_users",
-]
+__all__ = ["FOLDS", "PREDICT_FOR", "by_content", "held_out_folds", "leverage", "probe_users"]
 
 FOLDS = 3
 PREDICT_FOR = ("auto", "new items", "known items")

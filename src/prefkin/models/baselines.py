@@ -41,6 +41,7 @@ __all__ = ["GroupShrinkage", "mixture_em", "per_user", "pooled", "shrink_to_pool
 PULLS = (*RIDGES, np.inf)
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of groups that are tried
 ROUNDS = 15  # in which everybody may change groups
+ARRAYS = ("centres", "own_theta", "theta", "radius")  # in files, beside "seats": `labels_`
 NUMBERS_OF_FILE = {
     "ridge_": "ridge_",
     "pull_": "pull_",
@@ -256,14 +257,7 @@ class GroupShrinkage(PreferenceModel):
             "parameters": {name: _finite(value) for name, value in parameters.items()},
             "numbers": {name: _finite(value) for name, value in numbers.items()},
         }
-        arrays = {
-            "seats": self.labels_,
-            "centres": self.centres_,
-            "own_theta": self.own_theta_,
-            "theta": self.theta_,
-            "radius": self.radius_,
-        }
-        return about, arrays
+        return about, {"seats": self.labels_, **{name: getattr(self, f"{name}_") for name in ARRAYS}}
 
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> GroupShrinkage:
@@ -278,10 +272,11 @@ class GroupShrinkage(PreferenceModel):
             value = about["numbers"][key]
             setattr(model, name, np.inf if value is None else float(value))
         model._from_file(about, labels, arrays)
-        model.labels_, model.centres_ = arrays["seats"].astype(np.intp), arrays["centres"]
+        for name in ARRAYS:
+            setattr(model, f"{name}_", arrays[name])
+        model.labels_ = arrays["seats"].astype(np.intp)
         if not (arrays["seats"] >= 0).all() or model.labels_.max() >= len(model.centres_):
             raise InvalidParameter("seats")
-        model.own_theta_, model.theta_, model.radius_ = (arrays[name] for name in ("own_theta", "theta", "radius"))
         return model
 
     def _check_parameters(self) -> None:
