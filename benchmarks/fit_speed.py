@@ -18,7 +18,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from prefkin import Comparisons, PrefKin
-from prefkin.data.folds import only
+from prefkin.data.rows import only
 from prefkin.models.prefkin.calibrate import fitted_in
 from prefkin.models.prefkin.metric import Unit, learn_metric
 from prefkin.models.prefkin.settings import METRIC

@@ -8,8 +8,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from prefkin import Comparisons, PrefKin
 from prefkin.data.dependence import effective_weights
-from prefkin.data.folds import only
-from prefkin.data.rows import Rows
+from prefkin.data.rows import Rows, only
 from prefkin.errors import DependenceWarning, InvalidComparisons
 from prefkin.inference.estimate import fit_preference
 from prefkin.models.baselines import pooled

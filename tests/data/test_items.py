@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefkin import Comparisons, read_comparisons
-from prefkin.data.folds import only
+from prefkin.data.rows import only
 from prefkin.errors import InvalidComparisons
 
 

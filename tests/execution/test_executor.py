@@ -6,6 +6,7 @@ from threading import Lock
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from prefkin import OffC2PL
 from prefkin.execution import executor
@@ -76,3 +77,17 @@ def test_no_more_shards_are_held_than_there_is_room_for(given):
         over_shards(work, range(12), label="shards", room=2)
     assert sorted(done) == list(range(12))
     assert most[0] <= 2
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_work_on_a_shard_is_done_by_one_thread(given, pools):
+    found = []
+
+    def work(item):
+        blas = {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+        found.append((for_each(abs, [-item, item]), blas))
+
+    with threadpool_limits(2), ThreadPoolExecutor(2) as pool, on_executor(pool) if given else threads(2):
+        over_shards(work, [1, 2, 3], label="shards")
+    assert sorted(found) == [([item, item], {1}) for item in (1, 2, 3)]
+    assert pools == ([] if given else [2])

@@ -81,10 +81,10 @@ def test_groups_are_found_by_rows_that_do_not_judge_them():
     Z = rng.standard_normal((640, 5))
     theta = np.array([[2.0, 0, 0, 0, 0], [0, -2.0, 0, 0, 1.0]])[np.arange(16) % 2]
     y = (rng.random(640) < expit(np.einsum("ij,ij->i", Z, theta[users]))).astype(float)
-    seats = mixture_em().fit(Z, y, users=users).seats_
-    assert np.unique(seats).size == 2
-    assert (seats[::2] == seats[0]).all()
-    assert (seats[1::2] == seats[1]).all()
+    labels = mixture_em().fit(Z, y, users=users).labels_
+    assert np.unique(labels).size == 2
+    assert (labels[::2] == labels[0]).all()
+    assert (labels[1::2] == labels[1]).all()
 
 
 def test_a_walk_along_a_grid_looks_past_one_bump_and_no_further_than_needed():

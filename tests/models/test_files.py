@@ -8,6 +8,7 @@ from safetensors.numpy import load_file, save_file
 import prefkin
 from prefkin import Candidates, ItemRegularity, OffC2PL, PrefKin
 from prefkin.errors import ModelFileError
+from prefkin.models.baselines import mixture_em
 from prefkin.models.files import _digest
 from tests.conftest import draw_answers
 
@@ -174,6 +175,18 @@ def test_a_gain_of_another_length_is_refused(saved, tmp_path):
     rewritten(tmp_path / "kin", lambda header: {"about": header["about"] | {"over_pooled": [0.1]}})
     with pytest.raises(ModelFileError, match="kin: its contents do not fit together"):
         prefkin.load(tmp_path / "kin")
+
+
+def test_a_baseline_is_read_by_the_names_that_0_2_0_wrote(tmp_path, rng):
+    Z, y, users = draw_answers(rng)
+    model = mixture_em().fit(Z, y, users=users)
+    model.save(tmp_path / "kin")
+    numbers = {"ridge_": 3.0, "pull_": None, "heat_": 0.875}
+    groups = np.array([0, 0, 0, 0, 0, len(model.centres_) - 1])
+    rewritten(tmp_path / "kin", lambda h: {"about": h["about"] | {"numbers": numbers}}, lambda t: {"seats": groups})
+    again = prefkin.load(tmp_path / "kin")
+    assert (again.ridge_, again.pull_, again.temperature_) == (3.0, np.inf, 0.875)
+    assert np.array_equal(again.labels_, groups)
 
 
 def test_a_model_that_may_not_be_read_is_not_called_damaged(model, tmp_path, monkeypatch):

@@ -13,10 +13,10 @@ from prefkin.errors import NoEdgeWarning
 from tests.conftest import draw_answers
 
 
-def fitted(Z, y, users, gamma=43.6, **options):
+def fitted(Z, y, users, gamma=43.6, sample_weight=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoEdgeWarning)
-        return OffC2PL(gamma, **options).fit(Z, y, users=users)
+        return OffC2PL(gamma, **options).fit(Z, y, users=users, sample_weight=sample_weight)
 
 
 def same(one, other, rename=lambda label: label):
@@ -58,6 +58,20 @@ def test_mirroring_a_pair_with_its_answer_does_not_matter(seed, gamma):
     flip = rng.random(len(y)) < 0.5
     mirrored = np.where(flip[:, None], -Z, Z), np.where(flip, 1 - y, y)
     same(fitted(Z, y, users, gamma), fitted(*mirrored, users, gamma))
+
+
+@pytest.mark.parametrize("options", [{}, {"radius": "calibrated"}, {"distance": "information", "radius": "calibrated"}])
+def test_an_answer_given_twice_counts_as_one_of_weight_two(rng, options):
+    Z, y, users = draw_answers(rng)
+    twice = rng.random(len(y)) < 0.4
+    weighted = fitted(Z, y, users, 2.0, sample_weight=1.0 + twice, **options)
+    rows = np.vstack([Z, -Z[twice]]), np.concatenate([y, 1 - y[twice]]), np.concatenate([users, users[twice]])
+    repeated = fitted(*rows, 2.0, **options)
+    same(weighted, repeated)
+    distances = [[model.graph_.distances(user) for user in range(6)] for model in (weighted, repeated)]
+    assert np.allclose(*distances, rtol=1e-6, atol=1e-6)
+    widths = [[model.width(user) for user in range(6)] for model in (weighted, repeated)]
+    assert np.allclose(*widths, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dim", [5, 230])

@@ -123,7 +123,7 @@ def test_every_model_says_who_is_close(tmp_path):
         found = model.fit(Z, y, users=users).closest(1, 3)
         assert len(found) == 3
         assert ((found.probability >= 0) & (found.probability <= 1)).all()
-    assert [len(group) for group in model.groups_] == np.sort(np.bincount(model.seats_))[::-1].tolist()
+    assert [len(group) for group in model.groups_] == np.sort(np.bincount(model.labels_))[::-1].tolist()
     kin = PrefKin().fit(Z, y, users=users)
     kin.save(tmp_path / "kin")
     assert str(prefkin.load(tmp_path / "kin").closest(1)) == str(kin.closest(1))

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import prefkin
 from prefkin import Comparisons, OffC2PL, PrefKin
-from prefkin.data.folds import only
+from prefkin.data.rows import only
 from prefkin.data.synthetic import make_population
 from prefkin.errors import InvalidComparisons, InvalidParameter, PriorWarning
 from prefkin.inference.quadratics import expand

@@ -35,7 +35,7 @@ from prefkin.execution.progress import tell
 
 __all__ = ["Sources", "blobs", "bucket", "read_table", "write_table"]
 
-FORMAT = 1
+FORMAT = 1  # of shards, by which older ones are made anew
 SHARD_BYTES = 1 << 26  # of features in a shard: some thousand users, and a worker holds about ten times as much
 ROW_BYTES = 32  # of a sorted row beside its features
 ROOM = 0.8  # of what the disk has left beside the shards, for sorted rows
@@ -146,7 +146,7 @@ class Sources:
 
     @cached_property
     def files(self) -> list[Path]:
-        """All of them, by name."""
+        """Every Parquet file below the folder, ordered by name."""
         if not self.folder.is_dir():
             raise ShardError(f"{self.folder}: no such folder; give one that holds Parquet files")
         found = sorted(self.folder.rglob("*.parquet"))
@@ -159,14 +159,14 @@ class Sources:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of names, sizes and times of the files, and of how they are read."""
+        """A digest of names, sizes and times of the files, and of how they are read."""
         about = [(str(f.relative_to(self.folder)), (s := f.stat()).st_size, s.st_mtime_ns) for f in self.files]
         told = json.dumps([FORMAT, about, sorted(self.columns.items()), self.drop])
         return hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     @cached_property
     def schema(self) -> pl.Schema:
-        """Of all files; one that differs is named."""
+        """Columns and types that all files have; one that differs is named."""
         first: pl.Schema | None = None
         for file in self.files:
             with _understood(file):
@@ -216,7 +216,7 @@ class Sources:
 
     @cached_property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Of features in columns of their own."""
+        """Names of features that have columns of their own."""
         return tuple(self._numbered("z")) or None if not self._has("z") else None
 
     @cached_property
@@ -270,7 +270,7 @@ class Sources:
         return self._named(field) in self.schema
 
     def refuse_what_is_missing(self) -> None:
-        """Before anything is read."""
+        """An error about a field that is unknown or not there, before any row is read."""
         for field in self.columns:
             if field not in FIELDS:
                 raise InvalidTable(f"unknown field {field!r} in the column mapping; known: {', '.join(FIELDS)}")

@@ -37,7 +37,7 @@ __all__ = [
 LARGEST_FEATURE = 1e75  # fourth powers and sums of them must not overflow
 SMALLEST_FEATURE = 1e-75  # nor vanish: the largest feature is beyond this
 LARGEST_WEIGHT = 1e9  # how often a row counts: beside it, a row that counts once must not vanish
-ROWS_AT_ONCE = 2**16
+ROWS_AT_ONCE = 2**16  # tested, so that no array as large as the features is made on the way
 
 
 @contextmanager

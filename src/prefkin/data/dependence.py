@@ -16,8 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.choices import ranking_weight
-from prefkin.data.folds import spread
-from prefkin.data.rows import UserRows
+from prefkin.data.rows import UserRows, spread
 
 __all__ = ["effective_weights"]
 
@@ -111,7 +110,7 @@ def _items_spanned(Z: FloatArray) -> int:
 
 
 def _rank(Z: FloatArray) -> int:
-    """Up to `MOST`."""
+    """The rank of rows, or `MOST` where it is higher."""
     if Z.shape[1] > MOST:
         Z = Z @ np.cos(np.outer(np.arange(1, Z.shape[1] + 1), np.sqrt(np.arange(2, MOST + 2))))
     return int(np.linalg.matrix_rank(Z.astype(np.float64)))

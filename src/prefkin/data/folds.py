@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
+from prefkin.data.rows import UserRows, spread
 from prefkin.errors import InvalidParameter
 
-__all__ = [
-    "FOLDS",
-    "PREDICT_FOR",
-    "by_content",
-    "held_out_folds",
-    "leverage",
-    "only",
-    "probe_users",
-    "split_rows",
-    "spread",
-]
+__all__ = ["FOLDS", "PREDICT_FOR", "by_content", "held_out_folds", "leverage", "probe_users"]
 
 FOLDS = 3
 PREDICT_FOR = ("auto", "new items", "known items")
@@ -38,15 +26,6 @@ def by_content(users: UserRows) -> IntArray:
     """Positions of users, ordered by what they answered."""
     share = np.add.reduceat(users.rows.weights * np.abs(_facing(users)), users.starts[:-1])
     return np.argsort(share, kind="stable")
-
-
-def spread(n: int, most: int) -> IntArray:
-    """At most so many of n positions, evenly spread.
-
-    >>> spread(10, 4).tolist(), spread(3, 4).tolist()
-    ([0, 3, 6, 9], [0, 1, 2])
-    """
-    return np.linspace(0, n - 1, min(n, most)).astype(np.intp)
 
 
 def probe_users(users: UserRows, most: int = PROBE_USERS) -> list[int]:
@@ -201,7 +180,7 @@ def _people_have_several(users: UserRows, unit: IntArray) -> bool:
 def _keys(users: UserRows) -> FloatArray:
     """The same number for a pair and its mirror image, also where their last digits differ; from 0 to 1."""
     key = np.abs(_facing(users))
-    return np.round(key / max(float(key.max()), 1e-300), 10)
+    return np.round(key / above_zero(key.max()), 10)
 
 
 def _facing(users: UserRows) -> FloatArray:
@@ -224,30 +203,3 @@ def leverage(users: UserRows) -> FloatArray:
     Z = Z / np.where(size > 0, size, 1.0)
     found: FloatArray = np.round(np.einsum("ij,ij->i", Z @ np.linalg.pinv(Z.T @ Z, hermitian=True), Z), 10)
     return found
-
-
-def split_rows(users: UserRows, training: BoolArray, test: BoolArray | None = None) -> tuple[UserRows, UserRows]:
-    """Training and test rows (all others, unless given); everybody stays, perhaps with no rows."""
-
-    def part(chosen: BoolArray) -> UserRows:
-        before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.intp)
-        rows = Rows(*(column[chosen] for column in users.rows))
-        contexts, items = (None if about is None else about[chosen] for about in (users.contexts, users.items))
-        return UserRows(rows, before[users.starts], users.labels, contexts, items, users.sided, users.habits)
-
-    return part(training), part(~training if test is None else test)
-
-
-def only(rows: UserRows, users: IntArray) -> UserRows:
-    """Some of the users."""
-    if np.array_equal(users, np.arange(len(rows))):
-        return rows
-    parts = [rows.of(int(u)) for u in users]
-    starts = np.concatenate([[0], np.cumsum([len(part.y) for part in parts])]).astype(np.intp)
-
-    def about(each: Any) -> Any:
-        return None if each is None else np.concatenate([each[rows.starts[u] : rows.starts[u + 1]] for u in users])
-
-    habits = None if rows.habits is None else rows.habits[users]
-    joined, labels, judged = Rows.join(parts), rows.labels[users], about(rows.judged)
-    return UserRows(joined, starts, labels, about(rows.contexts), about(rows.items), rows.sided, habits, judged)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray, above_zero
 from prefkin.data.checks import distinct_labels
 from prefkin.data.digest import fingerprints
 from prefkin.errors import InvalidComparisons
@@ -61,7 +61,7 @@ def codes_of_features(first: FloatArray, second: FloatArray) -> IntArray:
     n = len(first)
     features = np.where((where < n)[:, None], first[where % n], second[where % n]).astype(np.float64)
     along = (features * direction).sum(axis=1)  # not by BLAS, whose last digits depend on the place of a row
-    along = np.round(along / max(float(np.abs(along).max()), 1e-300), 10)
+    along = np.round(along / above_zero(np.abs(along).max()), 10)
     rank = np.empty(len(where), dtype=np.intp)
     rank[np.lexsort([np.arange(len(where)), along])] = np.arange(len(where))  # equal ones by their fingerprint
     return np.ascontiguousarray(rank[codes].reshape(2, n).T)

@@ -16,7 +16,7 @@ from prefkin.data.digest import fingerprints
 from prefkin.data.triangles import topics_of_differences
 from prefkin.errors import UnknownUser
 
-__all__ = ["Grown", "Rows", "UserRows", "grown"]
+__all__ = ["Grown", "Rows", "UserRows", "consecutive", "grown", "only", "split_rows", "spread"]
 
 FEW_FEATURES = 8  # by which rows are told apart first
 
@@ -147,6 +147,42 @@ def consecutive(users: UserRows, at: slice) -> UserRows:
     starts = users.starts[at.start : at.stop + 1]
     rows = slice(int(starts[0]), int(starts[-1]))
     return UserRows(Rows(*(part[rows] for part in users.rows)), starts - starts[0], users.labels[at])
+
+
+def split_rows(users: UserRows, training: BoolArray, test: BoolArray | None = None) -> tuple[UserRows, UserRows]:
+    """Training and test rows (all others, unless given); everybody stays, perhaps with no rows."""
+
+    def part(chosen: BoolArray) -> UserRows:
+        before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.intp)
+        rows = Rows(*(column[chosen] for column in users.rows))
+        contexts, items = (None if about is None else about[chosen] for about in (users.contexts, users.items))
+        return UserRows(rows, before[users.starts], users.labels, contexts, items, users.sided, users.habits)
+
+    return part(training), part(~training if test is None else test)
+
+
+def only(rows: UserRows, users: IntArray) -> UserRows:
+    """Some of the users, with all that is known of them."""
+    if np.array_equal(users, np.arange(len(rows))):
+        return rows
+    parts = [rows.of(int(u)) for u in users]
+    starts = np.concatenate([[0], np.cumsum([len(part.y) for part in parts])]).astype(np.intp)
+
+    def about(each: Any) -> Any:
+        return None if each is None else np.concatenate([each[rows.starts[u] : rows.starts[u + 1]] for u in users])
+
+    habits = None if rows.habits is None else rows.habits[users]
+    joined, labels, judged = Rows.join(parts), rows.labels[users], about(rows.judged)
+    return UserRows(joined, starts, labels, about(rows.contexts), about(rows.items), rows.sided, habits, judged)
+
+
+def spread(n: int, most: int) -> IntArray:
+    """At most so many of n positions, evenly spread.
+
+    >>> spread(10, 4).tolist(), spread(3, 4).tolist()
+    ([0, 3, 6, 9], [0, 1, 2])
+    """
+    return np.linspace(0, n - 1, min(n, most)).astype(np.intp)
 
 
 class Grown(NamedTuple):

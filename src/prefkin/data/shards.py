@@ -18,8 +18,7 @@ import numpy as np
 from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.checks import label_array
 from prefkin.data.digest import mixed
-from prefkin.data.folds import only, spread
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.rows import Rows, UserRows, only, spread
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.executor import for_each
 from prefkin.execution.usage import free_memory
@@ -54,7 +53,7 @@ def code_of(labels: LabelArray) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 def shard_name(number: int) -> str:
-    """Of its file.
+    """The name of a shard's file.
 
     >>> shard_name(7)
     'shard-000007.parquet'
@@ -63,7 +62,7 @@ def shard_name(number: int) -> str:
 
 
 def checksum(blobs: Sequence[bytes]) -> int:
-    """Of one user's comparisons."""
+    """CRC-32 of one user's comparisons."""
     found = 0
     for blob in blobs:
         found = zlib.crc32(blob, found)
@@ -184,12 +183,12 @@ class ShardedComparisons:
 
     @property
     def n_users(self) -> int:
-        """In all shards."""
+        """People in all shards, and those who came later."""
         return sum(self.users) + self.more[0]
 
     @property
     def n_comparisons(self) -> int:
-        """In all shards."""
+        """Comparisons in all shards, and those that came later."""
         return sum(self.rows) + self.more[1]
 
     @property
@@ -199,7 +198,7 @@ class ShardedComparisons:
 
     @property
     def n_shards(self) -> int:
-        """Also those in which nobody is."""
+        """How many shards there are, those in which nobody is among them."""
         return len(self.users)
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
 
 __all__ = ["topics_of_differences"]
 
@@ -55,7 +55,7 @@ def _sights(Z: FloatArray) -> FloatArray:
     columns, along = np.arange(1.0, Z.shape[1] + 1), np.arange(SIGHTS)
     directions = np.cos(np.outer(columns, np.sqrt(along + 2.0)) + along)
     seen = Z @ (directions / np.where(unit > 0, unit, 1.0)[:, None]).astype(Z.dtype)
-    seen = seen.astype(np.float64) / max(float(np.abs(seen).max()), 1e-300)
+    seen = seen.astype(np.float64) / above_zero(np.abs(seen).max())
     return np.where(seen[:, :1] < 0, -seen, seen)
 
 

@@ -20,13 +20,11 @@ from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows
 from prefkin.decide.belief import Belief, factored
 from prefkin.decide.population import MixtureBelief, Population
-from prefkin.decide.refit import Metric, RunningEstimate
+from prefkin.decide.refit import SAME, Metric, RunningEstimate
 from prefkin.inference.information import information_matrix
 from prefkin.inference.spectrum import gram
 
 __all__ = ["Likelihood", "Listener", "Mixture", "Posterior"]
-
-SAME = 1e-4  # by which estimates of other versions, from the same answers, may differ
 
 
 class Running(ABC):
@@ -84,7 +82,7 @@ class Running(ABC):
         self._heard.append((z, y))
 
     def copy(self) -> Self:
-        """With an estimate of its own."""
+        """A listener that goes on from here by itself."""
         other = copy(self)
         other._estimate, other._heard = deepcopy(self._estimate), list(self._heard)
         return other
@@ -161,7 +159,7 @@ class Likelihood(Running):
         return Likelihood(self.offline, self.start.mean, ridge=self.ridge, kappa=self.kappa)
 
     def identity(self) -> tuple[FloatArray, ...]:
-        """Neighbours' rows."""
+        """λ, κ and the neighbours' rows."""
         return (np.array([self.ridge, self.kappa]), *(np.asarray(part, dtype=np.float64) for part in self.offline))
 
     @property
@@ -206,7 +204,7 @@ class Posterior(Running):
         return Posterior(self.start, self._habit)
 
     def identity(self) -> tuple[FloatArray, ...]:
-        """The prior."""
+        """Mean and root of the prior."""
         return self.start.mean, self.start.root
 
     @property
@@ -216,7 +214,7 @@ class Posterior(Running):
 
     @property
     def preference(self) -> FloatArray:
-        """The mode."""
+        """The mode of the posterior."""
         return self.theta.copy()
 
     def _enter(self, z: FloatArray) -> tuple[FloatArray, float]:
@@ -265,7 +263,7 @@ class Mixture:
         return len(self.belief.X)
 
     def hear(self, z: FloatArray, y: float) -> None:
-        """Weigh the groups again."""
+        """Take one more answer: the groups are weighed again."""
         self.hear_all(z[None], np.array([y]))
 
     def hear_all(self, Z: FloatArray, y: FloatArray) -> None:
@@ -275,7 +273,7 @@ class Mixture:
         self.belief = after
 
     def without_last(self) -> Mixture:
-        """The rows without the last."""
+        """The same without the last answer."""
         other = Mixture(self.start.population)
         other.belief = self.belief.without_last()
         return other
@@ -285,7 +283,7 @@ class Mixture:
         return copy(self)
 
     def identity(self) -> tuple[FloatArray, ...]:
-        """The population."""
+        """Log shares, means and covariances of the groups."""
         people = self.start.population
         return people.log_weights, people.means, people.covariances
 
@@ -294,7 +292,7 @@ class Mixture:
         return {}
 
     def restore(self, Z: FloatArray, y: FloatArray, state: dict[str, Any]) -> None:  # noqa: ARG002
-        """Hear them again."""
+        """Hear the answers up to there again."""
         for z, answer in zip(Z[:, None], y[:, None], strict=True):
             self.belief = self.belief.hearing(z, answer)
 

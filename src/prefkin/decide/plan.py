@@ -22,6 +22,7 @@ import numpy as np
 from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.inference.loss import widening
 
 __all__ = ["Crowd", "Planned", "planned"]
 
@@ -153,7 +154,7 @@ class _State:
 
 def _slope(mean: FloatArray, variance: FloatArray) -> FloatArray:
     """E σ′ of margins N(mean, variance), as of a normal distribution function."""
-    narrow = 1.0 / np.sqrt(1.0 + np.pi * np.maximum(variance, 0.0) / 8.0)
+    narrow = 1.0 / widening(np.maximum(variance, 0.0))
     p = expit(narrow * mean)
     slope: FloatArray = narrow * p * (1.0 - p)
     return slope

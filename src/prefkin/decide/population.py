@@ -60,7 +60,7 @@ class Population:
 
     @cached_property
     def roots(self) -> FloatArray:
-        """Of the covariances, (K, d, d)."""
+        """Roots of the covariances, (K, d, d)."""
         return np.array([Belief.from_covariance(self.means[0], C).root for C in self.covariances])
 
     def variances(self, pool: Pool) -> FloatArray:
@@ -105,7 +105,7 @@ class MixtureBelief(Belief):
     before: Components | None  # what was found before the last of them
 
     def hearing(self, Z: FloatArray, y: FloatArray) -> MixtureBelief:
-        """With these answers, too."""
+        """What is believed when these answers are heard, too."""
         side = 2.0 * y - 1.0
         X = side[:, None] * Z
         return MixtureBelief(
@@ -139,7 +139,7 @@ class MixtureBelief(Belief):
 
     @cached_property
     def chance(self) -> FloatArray:
-        """Of each group, (K,)."""
+        """The chance that this person is of each group, (K,)."""
         known = self.population.log_weights
         return softmax(known + self._components.evidence) if len(self.X) else np.exp(known)
 
@@ -192,7 +192,7 @@ class MixtureBelief(Belief):
 
     @cached_property
     def covariance(self) -> FloatArray:
-        """Of the mixture as a whole, (d, d)."""
+        """C of the mixture as a whole, (d, d)."""
         C = np.zeros((len(self.mean), len(self.mean)))
         for part in self.parts:
             off = part.mean - self.mean
@@ -201,7 +201,7 @@ class MixtureBelief(Belief):
 
     @cached_property
     def root(self) -> FloatArray:
-        """Of that covariance."""
+        """A root of `covariance`."""
         return Belief.from_covariance(self.mean, self.covariance).root
 
     def draws(self, n: int, rng: np.random.Generator) -> FloatArray:

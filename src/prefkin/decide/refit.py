@@ -24,7 +24,7 @@ from prefkin.inference.loss import unit_root
 __all__ = ["Metric", "RunningEstimate"]
 
 CLOSE = 1e-7  # of its length, in features free of units: an estimate is done when a step is no longer
-SAME = 1e-4  # of its length: what was said to be the optimum, and is no farther from it, is taken for it
+SAME = 1e-4  # of its length: so far what a saved session says of its answers may be from what is found here
 MOST_STEPS = 30  # then the optimum is left to `fit_preference`, which is slower and always arrives
 USUAL_STEPS = 4  # with a metric that is up to date
 BALANCING = 4  # Newton steps in one dimension

@@ -10,11 +10,11 @@ from scipy.linalg import eigh, eigvalsh
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import fingerprints
-from prefkin.data.folds import by_content, held_out_folds, only, split_rows, spread
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.folds import by_content, held_out_folds
+from prefkin.data.rows import Rows, UserRows, only, split_rows, spread
 from prefkin.errors import ConvergenceError
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.many import estimate_users
@@ -334,7 +334,7 @@ def _features(data: Comparisons, products: FloatArray) -> Iterator[Finding]:
     rest = ~constant
     rest[copied] = False
     spectrum, directions = eigh(alike[np.ix_(rest, rest)]) if rest.any() else (np.ones(1), np.ones((1, 1)))
-    empty = int(np.sum(spectrum <= EMPTY * max(float(spectrum[-1]), 1e-300)))
+    empty = int(np.sum(spectrum <= EMPTY * above_zero(spectrum[-1])))
     if empty:
         strongest = int(np.flatnonzero(rest)[np.argmax(np.abs(directions[:, 0]))])
         name = feature_name(data.feature_names, strongest)

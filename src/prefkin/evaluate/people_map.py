@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
 from prefkin.models.base import PreferenceModel
 
 __all__ = ["Plane", "groups_on", "plane_of", "room_for"]
@@ -51,7 +51,7 @@ def plane_of(model: PreferenceModel) -> Plane:
     n = min(2, len(found))
     largest = found[np.arange(n), np.argmax(np.abs(found[:n]), axis=1)]
     axes[:n] = found[:n] * np.where(largest < 0, -1.0, 1.0)[:, None]
-    shares[:n] = sizes[:n] ** 2 / max(float((sizes**2).sum()), 1e-300)
+    shares[:n] = sizes[:n] ** 2 / above_zero((sizes**2).sum())
     one, other = (_name(axis, float(share), model.feature_names_) for axis, share in zip(axes, shares, strict=True))
     return Plane(axes * size, (one, other))
 

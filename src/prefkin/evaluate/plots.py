@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import spread
+from prefkin.data.rows import spread
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.metrics import HeldOut, Reliability
 from prefkin.evaluate.people_map import Plane, groups_on, plane_of, room_for

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache
 from threading import Lock
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 __all__ = ["in_one_order", "single_threaded"]
-
-Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 
 
 @cache
@@ -47,13 +44,5 @@ class _OneThread:
 single_threaded = _OneThread()
 """A context in which numpy and scipy use one thread, so that sums have one order."""
 
-
-def in_one_order(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """A function whose sums have one order, however many threads numpy may use elsewhere."""
-
-    @wraps(function)
-    def ordered(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        with single_threaded():
-            return function(*args, **kwargs)
-
-    return ordered
+in_one_order = single_threaded()
+"""Decorates a function whose sums have one order, however many threads numpy may use elsewhere."""

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, ThreadPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, copy_context
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from prefkin.execution.blas import single_threaded
+from prefkin.execution.blas import in_one_order, single_threaded
 from prefkin.execution.progress import holding, tell
+from prefkin.execution.usage import keep_freed_memory
 
 __all__ = ["for_each", "on_executor", "over_shards", "threads"]
 
@@ -80,11 +82,20 @@ def on_executor(executor: Executor, *, here: bool = False) -> AbstractContextMan
     return holding(_executor, (executor, here))
 
 
+def _alone(work: Callable[[Item], object], item: Item) -> None:
+    """Work on one shard, wherever it is done: the other threads, or processes, are busy with other shards."""
+    keep_freed_memory()
+    with threads(1), single_threaded():
+        work(item)
+
+
+@in_one_order  # here as well: there are builds of BLAS that take a limit from the main thread alone
 def over_shards(
     work: Callable[[Item], object], items: Sequence[Item], *, label: str, done: int = 0, room: int | None = None
 ) -> None:
     """`work(item)` for each item, by the executor of `on_executor`, or on as many threads as `threads` allows.
 
+    Each item is done by one thread, BLAS included.
     What it finds it leaves in files, so that nothing depends on who did it; `done` items were finished before. The
     memory of this machine has `room` for so many at once.
     """
@@ -96,7 +107,8 @@ def over_shards(
     finished, total = done, done + len(items)
     tell(label, done, total)
     pool = ThreadPoolExecutor(workers) if given is None else given
-    waiting = {pool.submit(work, item) for item in items[:most]}
+    alone = partial(_alone, work)
+    waiting = {pool.submit(alone, item) for item in items[:most]}
     later = iter(items[most:])
     try:
         while waiting:
@@ -105,7 +117,7 @@ def over_shards(
                 future.result()
                 finished += 1
                 tell(label, finished, total)
-            waiting |= {pool.submit(work, item) for item in islice(later, len(ready))}
+            waiting |= {pool.submit(alone, item) for item in islice(later, len(ready))}
     finally:  # after an error or Ctrl-C: do not start what is still waiting
         for future in waiting:
             future.cancel()

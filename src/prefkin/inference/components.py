@@ -20,7 +20,7 @@ __all__ = ["Components", "propagate"]
 NEAR = 0.1  # change of any margin's mean, in log odds, at which evidence is known well enough to give up some priors
 HOPELESS = 20.0  # log odds at which that is done
 SETTLED = 1e-9  # change at which sites are taken as found
-MOST_ROUNDS = 200.0
+MOST_ROUNDS = 200.0  # through all answers
 LEAST_STEP = 0.1  # share of the way that sites move at least
 
 

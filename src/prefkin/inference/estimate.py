@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 from scipy.special import expit
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import FloatArray, above_zero
 from prefkin.data.rows import Rows
 from prefkin.errors import ConvergenceError
 from prefkin.inference.loss import unit_root
@@ -17,10 +17,11 @@ from prefkin.inference.loss import unit_root
 __all__ = ["fit_preference", "newton_direction"]
 
 DIRECT_UP_TO = 192  # a factorisation of this order is cheaper than the passes over the data that CG needs
-ROUNDING = 64 * np.finfo(np.float64).eps
+ROUNDING = 64 * np.finfo(np.float64).eps  # of a sum, relative to the size of what is added up
 CLOSE = 1e-9  # of the length of an estimate, in features free of units: a step that moves it no farther is the last one
 SOLID = 1e-8  # of a diagonal entry: where Cholesky's method leaves less, half of the digits are gone
 ASTRAY = 60  # Newton steps after which it has lost its way: answers that are certain, with hardly any ridge, take 30
+MOST_STEPS = 200  # of each of the fits by which it is found all the same
 MORE = 100.0  # times the ridge: from the estimate with that it is found
 
 
@@ -31,7 +32,6 @@ def fit_preference(
     start: FloatArray | None = None,
     centre: FloatArray | float = 0.0,
     offset: FloatArray | float = 0.0,
-    max_iter: int = 200,
 ) -> FloatArray:
     """The preference that explains `rows` best, drawn towards `centre` by `ridge`  [paper: theta_hat, pool, theta_n].
 
@@ -52,12 +52,12 @@ def fit_preference(
     known = Z @ middle + offset
     if n >= d:
         try:
-            return middle + _patiently(Z, y, weights, known, ridge, begin - middle, max_iter)
+            return middle + _patiently(Z, y, weights, known, ridge, begin - middle)
         except ConvergenceError:
             if _span(Z).shape[1] == d:
                 raise
     basis = _span(Z)
-    return middle + basis @ _patiently(Z @ basis, y, weights, known, ridge, (begin - middle) @ basis, max_iter)
+    return middle + basis @ _patiently(Z @ basis, y, weights, known, ridge, (begin - middle) @ basis)
 
 
 def _span(Z: FloatArray) -> FloatArray:
@@ -71,23 +71,23 @@ def _span(Z: FloatArray) -> FloatArray:
 
 
 def _patiently(
-    Z: FloatArray, y: FloatArray, weights: FloatArray, known: FloatArray, ridge: float, start: FloatArray, max_iter: int
+    Z: FloatArray, y: FloatArray, weights: FloatArray, known: FloatArray, ridge: float, start: FloatArray
 ) -> FloatArray:
     """`_newton`; where it goes astray, from the estimates with more ridge, much more to begin with."""
     try:
-        return _newton(Z, y, weights, known, ridge, start, min(ASTRAY, max_iter))
+        return _newton(Z, y, weights, known, ridge, start, ASTRAY)
     except ConvergenceError:
         most = float((weights @ Z**2).max(initial=0.0))
         if not ridge < most < np.inf:
             raise
     near = np.zeros_like(start)
     for more in np.geomspace(most, ridge, 1 + int(np.ceil(np.log(most / ridge) / np.log(MORE)))):
-        near = _newton(Z, y, weights, known, float(more), near, max_iter)
+        near = _newton(Z, y, weights, known, float(more), near, MOST_STEPS)
     return near
 
 
 def _newton(
-    Z: FloatArray, y: FloatArray, weights: FloatArray, known: FloatArray, ridge: float, start: FloatArray, max_iter: int
+    Z: FloatArray, y: FloatArray, weights: FloatArray, known: FloatArray, ridge: float, start: FloatArray, most: int
 ) -> FloatArray:
     """argmin over δ of the loss at margins `known` + Zδ, and λ/2 ‖δ‖²."""
     root = unit_root(weights @ Z**2, ridge)
@@ -100,7 +100,7 @@ def _newton(
         return float(weights @ np.logaddexp(0.0, side * margin) + 0.5 * penalty @ away**2)
 
     value = objective(margin, away)
-    for _ in range(max_iter):
+    for _ in range(most):
         miss = expit(side * margin)  # probability of the answer that was not given
         pull = weights * miss
         slope = X.T @ (side * pull) + penalty * away
@@ -125,7 +125,7 @@ def _newton(
                     return away * root
                 raise ConvergenceError(_failure(slope, "no descent along the Newton direction"))
         away, margin, value = new_away, new_margin, new_value
-    raise ConvergenceError(_failure(slope, f"no optimum after {max_iter} Newton steps"))
+    raise ConvergenceError(_failure(slope, f"no optimum after {most} Newton steps"))
 
 
 def _failure(slope: FloatArray, what: str) -> str:
@@ -165,7 +165,7 @@ def _by_reflections(scaled: FloatArray, slope: FloatArray, penalty: FloatArray) 
     rows = rows[np.argsort(-np.abs(rows).max(axis=1), kind="stable")]
     triangle, order = qr(rows, mode="r", pivoting=True, check_finite=False)
     triangle = triangle[: len(slope)]
-    least = ROUNDING * max(abs(float(triangle[0, 0])), np.finfo(float).tiny)
+    least = ROUNDING * above_zero(abs(triangle[0, 0]))
     entries = np.einsum("ii->i", triangle)
     entries[...] = np.where(np.abs(entries) < least, least, entries)  # copied features, and hardly any ridge
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.data.folds import FOLDS, held_out_folds, probe_users, split_rows
-from prefkin.data.rows import UserRows
+from prefkin.data.folds import FOLDS, held_out_folds, probe_users
+from prefkin.data.rows import UserRows, split_rows
 from prefkin.inference.loss import log_loss
 from prefkin.inference.many import fit_sets
 from prefkin.inference.sets import Sets
@@ -18,7 +18,7 @@ __all__ = ["RIDGES", "best_option", "least_on_grid", "ridge_by_held_out", "tempe
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 TEMPERATURES = np.geomspace(0.4, 1.6, 13)  # at which options are compared
 FACTORS = np.geomspace(0.1, 10.0, 41)  # 12 % apart, 1 among them
-STIFFNESS = 200.0  # log-likelihood against log² temperature
+TIGHTLY = 200.0  # log-likelihood against log² temperature: 5 % off 1 is much, for margins of fewer rows
 PATIENCE = 2  # options further along a grid that may be worse before no more are tried
 
 
@@ -32,13 +32,13 @@ def best_option(margins: Sequence[FloatArray], weights: FloatArray) -> tuple[int
     >>> best_option([timid, right], np.ones(4))[0]
     1
     """
-    losses = [[weights @ np.logaddexp(0.0, -factor * margin) for factor in TEMPERATURES] for margin in margins]
+    losses = [_losses(margin, weights, TEMPERATURES) for margin in margins]
     option, factor = np.unravel_index(int(np.argmin(np.round(losses, 6))), (len(losses), len(TEMPERATURES)))
     return int(option), float(TEMPERATURES[factor])
 
 
 def temperature(margin: FloatArray, weights: FloatArray) -> float:
-    """The factor on margins with which they predict best; held to 1 by `STIFFNESS`, about 5 %.
+    """The factor on margins with which they predict best; held `TIGHTLY` to 1, to about 5 %.
 
     Margins of folds are those of fewer rows, and so more timid than what is fitted in the end: a factor that made up
     for that freely made a pooled model of 384 features overconfident (.009 of log-loss on one split of UKPConvArg).
@@ -46,8 +46,12 @@ def temperature(margin: FloatArray, weights: FloatArray) -> float:
     >>> temperature(np.repeat([5.0, -5.0], [3000, 1000]), np.ones(4000)) < 0.4    # three of four right, not 99 %
     True
     """
-    losses = [weights @ np.logaddexp(0.0, -factor * margin) for factor in FACTORS]
-    return float(FACTORS[int(np.argmin(np.round(losses + STIFFNESS * np.log(FACTORS) ** 2, 6)))])
+    losses = _losses(margin, weights, FACTORS) + TIGHTLY * np.log(FACTORS) ** 2
+    return float(FACTORS[int(np.argmin(np.round(losses, 6)))])
+
+
+def _losses(margin: FloatArray, weights: FloatArray, factors: FloatArray) -> FloatArray:
+    return np.array([weights @ np.logaddexp(0.0, -factor * margin) for factor in factors])
 
 
 def least_on_grid(loss: Callable[[int], float], start: int, size: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import Rows
 
-__all__ = ["TOLERANCE", "log_loss", "moderated", "unit_root"]
+__all__ = ["TOLERANCE", "log_loss", "moderated", "unit_root", "widening"]
 
 TOLERANCE = 1e-6
 """An estimate θ is found when a Newton step moves it by no more than this share of its length, both measured by
@@ -40,9 +40,14 @@ def unit_root(squares: FloatArray, ridge: FloatArray | float) -> FloatArray:
 
 
 def moderated(mean: FloatArray, variance: FloatArray) -> FloatArray:
-    """m / √(1 + π v / 8), the margin whose σ is about E σ(m) for m ~ N(mean, variance): drawn towards 0 by doubt.
+    """mean / `widening`, the margin whose σ is about E σ(m) for m ~ N(mean, variance): drawn towards 0 by doubt.
 
     >>> moderated(np.array([2.0, 2.0]), np.array([0.0, 24.0 / np.pi])).tolist()
     [2.0, 1.0]
     """
-    return mean / np.sqrt(1.0 + np.pi * variance / 8.0)
+    return mean / widening(variance)
+
+
+def widening(variance: FloatArray) -> FloatArray:
+    """√(1 + π v / 8), by which doubt about a margin widens the sigmoid: E σ(m) is about σ(mean / widening)."""
+    return np.sqrt(1.0 + np.pi * variance / 8.0)

@@ -25,7 +25,7 @@ from prefkin.inference.shared import fit_shared, worth_sharing
 
 __all__ = ["estimate_users", "fit_sets"]
 
-ROUGHLY = 3e-5  # of the gradient at 0: so far float32 goes; then Newton steps
+FLAT = 3e-5  # of the gradient at 0: so far float32 goes; then Newton steps
 REFINED = 1e-3  # of a gradient is left by such a Newton step, in float32 again
 CONFIRMED = 0.03  # likewise, when it is about to be the last: its length counts, and what it leaves is far less
 NEARLY = 1e-3  # of an estimate's length: a Newton step that long leaves less than is asked for
@@ -126,7 +126,7 @@ class _Chunk:
         whole, zero, x, tilt = np.zeros((4, self.n_sets, self.wide))
         _kernels.gather(*self.rows, ridge, self.begun, self.numbers, self.weights, whole, zero)
         root, penalty = whole[:, :d], ridge[:, None] * whole**2
-        limit = ROUGHLY * np.abs((zero[:, :d] - ridge[:, None] * centre) * root).max(axis=1)
+        limit = FLAT * np.abs((zero[:, :d] - ridge[:, None] * centre) * root).max(axis=1)
         start = np.zeros_like(x, dtype=np.float32)
         start[:, :d], x[:, :d] = theta / root, -centre / root
         self._descend(penalty, limit, start, tilt, x, linear=False)

@@ -32,7 +32,7 @@ class Around(NamedTuple):
 
     @classmethod
     def one(cls, who: IntArray, centre: FloatArray, variance: float) -> Around:
-        """The same about all of them."""
+        """One centre and one variance for all of them."""
         return cls(who, np.broadcast_to(centre, (len(who), len(centre))), np.full(len(who), variance))
 
 

@@ -14,15 +14,15 @@ everybody would.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.inference import _kernels
 
-__all__ = ["FARTHEST", "LEAST_CAVITY", "SIGMOID", "Sites", "above_zero", "cavities", "refine"]
+__all__ = ["FARTHEST", "LEAST_CAVITY", "SIGMOID", "Sites", "cavities", "refine"]
 
 # σ(x) ≈ Σ p Φ(s x), to 1e-6 (Monahan and Stefanski, 1992): moments of σ under a normal law in closed form
 SIGMOID = np.array(
@@ -88,11 +88,6 @@ class Sites(NamedTuple):
     def stretched(self, factor: float) -> Sites:
         """For margins so many times as large."""
         return Sites(self.precision / factor**2, self.pull / factor, self.level, factor * self.at)
-
-
-def above_zero(values: Any) -> Any:
-    """Numbers of 0 and more, or an array of them, at least the least normal number: so that it can be divided by."""
-    return np.maximum(values, np.finfo(np.float64).tiny)
 
 
 def refine(

@@ -16,7 +16,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.data.rows import Rows
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each
@@ -34,7 +34,7 @@ STRETCH = 512  # parcels that one thread goes through
 MOST_GRADIENTS = 40  # of each kind; what is left then is hard
 RANDOM_ORDERS = 3
 MEMORY = 8  # steps whose curvature is remembered
-LINE_SLOPE = 0.9  # a step whose slope has turned by more than this was too long
+TURNED = 0.9  # a step whose slope has turned by more than this was too long
 SHRINKS = 0.5, 0.9  # by how much steps become shorter, if by more or less than this, is not believed
 ROUGHLY = 3e-7  # of an estimate's length: how little steps to come would move it when float32 has done its part
 MOST_LIGHT = 16  # gradients in float32; who needs more is hard
@@ -151,7 +151,7 @@ class _Block:
                 break
             fresh = self._gradients(theta, active, digits)
             before, after = (np.einsum("ij,ij->i", each, step) for each in (slope, fresh))
-            wild = np.flatnonzero(~(after <= LINE_SLOPE * -before))
+            wild = np.flatnonzero(~(after <= TURNED * -before))
             if len(wild):  # too far: to where the slope along the step vanishes, by the secant
                 kept = (before[wild] / (before[wild] - after[wild]))[:, None]
                 theta[active[wild]] -= (1.0 - kept) * step[wild]
@@ -170,7 +170,7 @@ class _Block:
         for _ in range(4):  # Newton's method in one number
             p = expit(factor * margin)
             bend = float((weights * p * (1.0 - p)) @ margin**2)
-            factor -= float((weights * (p - y)) @ margin) / max(bend, np.finfo(float).tiny)
+            factor -= float((weights * (p - y)) @ margin) / float(above_zero(bend))
         return float(np.clip(factor, 0.5, 2.0)) if np.isfinite(factor) else 1.0
 
     def _quadratics(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -276,4 +276,4 @@ class _Steps:
 
 
 def _along(step: FloatArray, bend: FloatArray) -> FloatArray:
-    return np.maximum(np.einsum("ij,ij->i", step, bend), np.finfo(float).tiny)
+    return above_zero(np.einsum("ij,ij->i", step, bend))

@@ -19,7 +19,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray, above_zero
 from prefkin.data.candidates import Candidates
 from prefkin.data.checks import in_file
 from prefkin.data.comparisons import Comparisons
@@ -117,7 +117,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         if not weights:
             return self.users_[members]
         counts = self._users.counts[members]
-        return self.users_[members], counts / max(float(counts.sum()), 1e-300)
+        return self.users_[members], counts / above_zero(counts.sum())
 
     def together(self, user: Hashable) -> FloatArray:
         """How surely everybody belongs together with `user`, (U,): 0 or 1 where a method has no probabilities for it.
@@ -266,7 +266,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         distinct = list[int]()
         for owners, members in self.neighbourhoods():
             sizes[owners] = len(members)
-            from_own[owners] = counts[owners] / max(float(counts[members].sum()), 1e-300)
+            from_own[owners] = counts[owners] / above_zero(counts[members].sum())
             distinct.append(len(members))
         structure = "unrelated" if sizes.max() == 1 else "one group" if sizes.min() == n else "neighbourhoods"
         return Summary(

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import FOLDS, held_out_folds, only, probe_users, split_rows
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.folds import FOLDS, held_out_folds, probe_users
+from prefkin.data.rows import Rows, UserRows, only, split_rows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import InvalidParameter
 from prefkin.execution.executor import threads
@@ -40,7 +40,13 @@ __all__ = ["BASELINES", "GroupShrinkage", "mixture_em", "per_user", "pooled", "s
 
 PULLS = (*RIDGES, np.inf)
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of groups that are tried
-ROUNDS = 15
+ROUNDS = 15  # in which everybody may change groups
+ARRAYS = ("centres", "own_theta", "theta", "radius")  # in files, beside "seats": `labels_`
+NUMBERS_OF_FILE = {
+    "ridge_": "ridge_",
+    "pull_": "pull_",
+    "heat_": "temperature_",
+}  # what they are called there, and here
 
 
 def per_user(predict_for: str = "auto") -> GroupShrinkage:
@@ -104,12 +110,13 @@ class GroupShrinkage(PreferenceModel):
 
     Attributes
     ----------
-    heat_ : factor on the margins that makes held-out probabilities honest
+    labels_ : the group of each user, as a number
+    temperature_ : factor on the margins that makes held-out probabilities honest
 
     >>> from prefkin.data.synthetic import demo_population
     >>> data = demo_population(np.random.default_rng(0))[0].data
     >>> model = shrink_to_pooled().fit(data)
-    >>> bool(0.4 <= model.heat_ <= 1.7)
+    >>> bool(0.4 <= model.temperature_ <= 1.7)
     True
     """
 
@@ -139,15 +146,15 @@ class GroupShrinkage(PreferenceModel):
 
     def _tune(self, rows: UserRows) -> None:
         folds = [split_rows(rows, *fold) for fold in held_out_folds(rows, FOLDS, self.predict_for)]
-        seats, parts = self._seats(rows, folds)
+        labels, parts = self._labels(rows, folds)
         trials = _Trials(folds, parts, some=None if self.pull == np.inf else np.array(probe_users(rows)))
         self.ridge_, self.pull_ = self._choose(trials)
-        self.heat_ = trials.found[self.ridge_, self.pull_][1]
+        self.temperature_ = trials.found[self.ridge_, self.pull_][1]
         self._hold(rows)
-        self.seats_ = seats
+        self.labels_ = labels
         self.own_theta_ = estimate_users(rows, ridge=self._own_ridge)
-        self.centres_ = _centres(rows, seats, self.ridge_)
-        self.theta_ = self.heat_ * _users_from(rows, seats, self.centres_, self.pull_)
+        self.centres_ = _centres(rows, labels, self.ridge_)
+        self.theta_ = self.temperature_ * _users_from(rows, labels, self.centres_, self.pull_)
         self.radius_ = np.array([self._own_radius(u) for u in range(len(rows))])
 
     def _choose(self, trials: _Trials) -> tuple[float, float]:
@@ -175,7 +182,7 @@ class GroupShrinkage(PreferenceModel):
 
     # -- the one idea ------------------------------------------------------------------------------------------------
 
-    def _seats(self, rows: UserRows, folds: list[tuple[UserRows, UserRows]]) -> tuple[IntArray, list[IntArray]]:
+    def _labels(self, rows: UserRows, folds: list[tuple[UserRows, UserRows]]) -> tuple[IntArray, list[IntArray]]:
         """Who sits with whom, and who would by the training rows of each fold: as given, or by
         expectation-maximisation with the number of groups that predicts best.
         """
@@ -183,15 +190,15 @@ class GroupShrinkage(PreferenceModel):
         if not isinstance(self.groups, str):
             if len(self.groups) != n_users:
                 raise InvalidParameter(f"groups has {len(self.groups)} labels for {n_users} users; give one each")
-            seats = np.unique(np.asarray(self.groups), return_inverse=True)[1]
-            return seats, [seats] * len(folds)
+            labels = np.unique(np.asarray(self.groups), return_inverse=True)[1]
+            return labels, [labels] * len(folds)
         if self.groups in ("each", "all"):
-            seats = np.arange(n_users) if self.groups == "each" else np.zeros(n_users, dtype=np.intp)
-            return seats, [seats] * len(folds)
+            labels = np.arange(n_users) if self.groups == "each" else np.zeros(n_users, dtype=np.intp)
+            return labels, [labels] * len(folds)
         ridge = ridge_by_held_out(rows, self.predict_for) if self.ridge == "auto" else float(self.ridge)
         numbers = [k for k in NUMBERS if k == 1 or k <= n_users // 2]
         owns = [estimate_users(train, ridge=ridge) for train, _ in folds]
-        seatings = [
+        labelings = [
             [_alternate(train, own, k, ridge) for (train, _), own in zip(folds, owns, strict=True)] for k in numbers
         ]
 
@@ -200,14 +207,14 @@ class GroupShrinkage(PreferenceModel):
             return np.concatenate([_answered(test, _centres(train, at, ridge)[at]) for (train, test), at in both])
 
         weights = np.concatenate([test.rows.weights for _, test in folds])
-        best = best_option([margins(parts) for parts in seatings], weights)[0]
-        return _alternate(rows, estimate_users(rows, ridge=ridge), numbers[best], ridge), seatings[best]
+        best = best_option([margins(parts) for parts in labelings], weights)[0]
+        return _alternate(rows, estimate_users(rows, ridge=ridge), numbers[best], ridge), labelings[best]
 
     # -- the common interface ----------------------------------------------------------------------------------------
 
     def members(self, position: int) -> IntArray:
         """Those in the same group."""
-        return np.flatnonzero(self.seats_ == self.seats_[position])
+        return np.flatnonzero(self.labels_ == self.labels_[position])
 
     def _prior(self) -> tuple[float, float]:
         return self._own_ridge, 0.25
@@ -215,7 +222,7 @@ class GroupShrinkage(PreferenceModel):
     def _membership(self) -> tuple[FloatArray, FloatArray]:
         if isinstance(self.groups, str) and self.groups != "em":
             return super()._membership()
-        return np.eye(len(self.centres_))[self.seats_], self.centres_
+        return np.eye(len(self.centres_))[self.labels_], self.centres_
 
     def _own_radius(self, user: int) -> float:
         """Root of the trace of the inverse curvature: a standard error, not a guarantee."""
@@ -232,7 +239,7 @@ class GroupShrinkage(PreferenceModel):
     def explain(self, user: Hashable, other: Hashable) -> Explanation:
         """Whether two users were put into one group."""
         u, v = self.position(user), self.position(other)
-        joined = bool(self.seats_[u] == self.seats_[v])
+        joined = bool(self.labels_[u] == self.labels_[v])
         distance = float(np.linalg.norm(self.own_theta_[u] - self.own_theta_[v]))
         text = f"{user!r} and {other!r} are in {'one group' if joined else 'different groups'}."
         return Explanation(joined, distance, np.nan, text, probability=float(joined))
@@ -240,13 +247,13 @@ class GroupShrinkage(PreferenceModel):
     def fold_in(self, Z: ArrayLike, y: ArrayLike) -> FoldedIn:
         """Seat a new user at the centre that explains their answers best."""
         new = self._newcomer(Z, y).rows
-        seat = int(np.argmin([log_loss(centre, new) for centre in self.centres_]))
+        group = int(np.argmin([log_loss(centre, new) for centre in self.centres_]))
         own = fit_preference(new, ridge=self._own_ridge)
-        centre = self.centres_[seat]
+        centre = self.centres_[group]
         theta = own if self.pull_ == 0.0 else centre
         if 0.0 < self.pull_ < np.inf:
             theta = fit_preference(new, ridge=self.pull_, centre=centre)
-        return FoldedIn(self.heat_ * theta, self.users_[self.seats_ == seat], float("nan"), own)
+        return FoldedIn(self.temperature_ * theta, self.users_[self.labels_ == group], float("nan"), own)
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
@@ -254,19 +261,12 @@ class GroupShrinkage(PreferenceModel):
         parameters = self.get_params()
         if not isinstance(self.groups, str):
             parameters["groups"] = [label_to_json(label) for label in np.asarray(self.groups, dtype=object).tolist()]
-        numbers = {"ridge_": self.ridge_, "pull_": self.pull_, "heat_": self.heat_}
+        numbers = {key: getattr(self, name) for key, name in NUMBERS_OF_FILE.items()}
         about = {
             "parameters": {name: _finite(value) for name, value in parameters.items()},
             "numbers": {name: _finite(value) for name, value in numbers.items()},
         }
-        arrays = {
-            "seats": self.seats_,
-            "centres": self.centres_,
-            "own_theta": self.own_theta_,
-            "theta": self.theta_,
-            "radius": self.radius_,
-        }
-        return about, arrays
+        return about, {"seats": self.labels_, **{name: getattr(self, f"{name}_") for name in ARRAYS}}
 
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> GroupShrinkage:
@@ -277,14 +277,15 @@ class GroupShrinkage(PreferenceModel):
         if not isinstance(parameters["groups"], str):
             parameters["groups"] = [label_from_json(label) for label in parameters["groups"]]
         model = cls(**parameters)
-        for name in ("ridge_", "pull_", "heat_"):
-            value = about["numbers"][name]
+        for key, name in NUMBERS_OF_FILE.items():
+            value = about["numbers"][key]
             setattr(model, name, np.inf if value is None else float(value))
         model._from_file(about, labels, arrays)
-        model.seats_, model.centres_ = arrays["seats"].astype(np.intp), arrays["centres"]
-        if not (arrays["seats"] >= 0).all() or model.seats_.max() >= len(model.centres_):
+        for name in ARRAYS:
+            setattr(model, f"{name}_", arrays[name])
+        model.labels_ = arrays["seats"].astype(np.intp)
+        if not (arrays["seats"] >= 0).all() or model.labels_.max() >= len(model.centres_):
             raise InvalidParameter("seats")
-        model.own_theta_, model.theta_, model.radius_ = (arrays[name] for name in ("own_theta", "theta", "radius"))
         return model
 
     def _check_parameters(self) -> None:
@@ -305,9 +306,9 @@ class _Trials:
     """Ridges and pulls that were tried on held-out answers, and how they did."""
 
     def __init__(
-        self, folds: list[tuple[UserRows, UserRows]], seats: list[IntArray], some: IntArray | None = None
+        self, folds: list[tuple[UserRows, UserRows]], labels: list[IntArray], some: IntArray | None = None
     ) -> None:
-        self.seats, self.trains = seats, [train for train, _ in folds]
+        self.labels, self.trains = labels, [train for train, _ in folds]
         self.some = np.arange(len(self.trains[0])) if some is None else some
         self.heard, self.asked = ([only(part, self.some) for part in parts] for parts in zip(*folds, strict=True))
         self.weights = np.concatenate([asked.rows.weights for asked in self.asked])
@@ -335,13 +336,13 @@ class _Trials:
                 )
                 starts = [None] * len(self.trains) if near is None else self.centres[near]
                 self.centres[ridge] = [
-                    _centres(train, seats, ridge, start)
-                    for train, seats, start in zip(self.trains, self.seats, starts, strict=True)
+                    _centres(train, labels, ridge, start)
+                    for train, labels, start in zip(self.trains, self.labels, starts, strict=True)
                 ]
-            folds = zip(self.heard, self.asked, self.seats, self.centres[ridge], strict=True)
+            folds = zip(self.heard, self.asked, self.labels, self.centres[ridge], strict=True)
             margins = [
-                _answered(asked, _users_from(heard, seats[self.some], centres, pull))
-                for heard, asked, seats, centres in folds
+                _answered(asked, _users_from(heard, labels[self.some], centres, pull))
+                for heard, asked, labels, centres in folds
             ]
             every = np.concatenate(margins)
             loss = float(self.weights @ np.logaddexp(0.0, -every))
@@ -353,31 +354,31 @@ def _alternate(rows: UserRows, own: FloatArray, n_groups: int, ridge: float) -> 
     """Everybody to the centre that explains their answers best, and centres anew, until nobody moves."""
     from sklearn.cluster import KMeans  # takes long to load
 
-    seats: IntArray = KMeans(n_groups, n_init=10, random_state=0).fit_predict(own).astype(np.intp)
+    labels: IntArray = KMeans(n_groups, n_init=10, random_state=0).fit_predict(own).astype(np.intp)
     signed = rows.rows.signed()
     for _ in range(ROUNDS if n_groups > 1 else 0):
-        losses = rows.rows.weights[:, None] * np.logaddexp(0.0, -signed @ _centres(rows, seats, ridge).T)
+        losses = rows.rows.weights[:, None] * np.logaddexp(0.0, -signed @ _centres(rows, labels, ridge).T)
         fits = per_user_sum(losses, rows.starts)
         new = np.unique(np.argmin(fits.round(9), axis=1), return_inverse=True)[1]
-        if np.array_equal(new, seats):
+        if np.array_equal(new, labels):
             break
-        seats = new
-    return seats
+        labels = new
+    return labels
 
 
-def _centres(rows: UserRows, seats: IntArray, ridge: float, start: FloatArray | None = None) -> FloatArray:
+def _centres(rows: UserRows, labels: IntArray, ridge: float, start: FloatArray | None = None) -> FloatArray:
     """The ridge estimate of each group's rows; 0 with an infinite ridge."""
-    members = [np.flatnonzero(seats == k) for k in range(int(seats.max()) + 1)]
+    members = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
     if np.isinf(ridge):
         return np.zeros((len(members), rows.dim))
     return fit_sets(rows.rows, Sets.of(rows.starts, members), ridge=ridge, start=start, label="centres")
 
 
-def _users_from(rows: UserRows, seats: IntArray, centres: FloatArray, pull: float) -> FloatArray:
+def _users_from(rows: UserRows, labels: IntArray, centres: FloatArray, pull: float) -> FloatArray:
     """Everybody's rows drawn towards their centre."""
     if np.isinf(pull) or pull == 0.0:  # stay at the centre; alone, one is one's own centre
-        return centres[seats]
-    return fit_sets(rows.rows, Sets.each(rows.starts), ridge=pull, centre=centres[seats], label="users")
+        return centres[labels]
+    return fit_sets(rows.rows, Sets.each(rows.starts), ridge=pull, centre=centres[labels], label="users")
 
 
 def _answered(test: UserRows, theta: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import FloatArray, above_zero
 
 __all__ = ["CoverageMap", "Direction", "coverage_map", "feature_name"]
 
@@ -60,7 +60,7 @@ class CoverageMap:
             f"{'direction':{width}}  own answers  with others  × strongest",
         ]
         for one in self.directions:
-            ratio = one.doubt / max(self.strongest, 1e-300)
+            ratio = one.doubt / above_zero(self.strongest)
             lines.append(f"{one.name:{width}}  {one.own_doubt:>11.0%}  {one.doubt:>11.0%}  {ratio:>11.1f}")
         rest = len(self.doubt) - len(self.directions)
         if rest > 0:
@@ -109,7 +109,7 @@ def name_direction(vector: FloatArray, names: Sequence[str] | None) -> str:
     'sugar − fat'
     """
     order = np.argsort(-np.abs(vector).round(9), kind="stable")
-    share = np.cumsum(vector[order] ** 2) / max(float(vector @ vector), 1e-300)
+    share = np.cumsum(vector[order] ** 2) / above_zero(vector @ vector)
     few = order[: min(MOST_NAMED, int(np.searchsorted(share, DOMINANT)) + 1)]
     facing = np.sign(vector[few[0]])
     text = feature_name(names, int(few[0]))

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
-from prefkin.data.rows import Rows
+from prefkin.data.rows import Rows, spread
 from prefkin.decide.belief import Belief
 from prefkin.models.coverage import feature_name
 from prefkin.models.reports import counted
@@ -92,7 +92,7 @@ class Likeness:
     """
 
     def __init__(self, rows: Rows, theta: FloatArray) -> None:
-        some = np.unique(np.linspace(0, len(rows.Z) - 1, min(len(rows.Z), PAIRS)).astype(int))
+        some = spread(len(rows.Z), PAIRS)
         self.pairs = rows.Z[some].astype(np.float64)
         _, size, axes = np.linalg.svd(self.pairs, full_matrices=False)
         self.root: FloatArray = axes.T * (size / np.sqrt(len(some)))  # of the pairs' second moments
@@ -136,7 +136,7 @@ class Likeness:
         apart, rng = self.from_(user), np.random.default_rng(0)
         order = np.argsort(apart, kind="stable")
         order = order[order != user]
-        picked = order[np.unique(np.linspace(0, max(len(order) - 1, 0), min(len(order), PICKED)).astype(int))]
+        picked = order[spread(len(order), PICKED)]
 
         def drawn(other: int) -> FloatArray:
             return np.linalg.norm(difference(user, other).draws(DRAWS, rng).T @ self.root, axis=1)

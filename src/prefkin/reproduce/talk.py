@@ -29,6 +29,7 @@ from prefkin.decide.rules.pairs import Pairs
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidParameter, SessionError
 from prefkin.inference.information import information_matrix
+from prefkin.inference.loss import moderated
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL
 from prefkin.models.prefkin.estimator import PrefKin
 from prefkin.reproduce.contracts import Estimate, Study, method
@@ -110,7 +111,7 @@ class _SessionListener:
         if self.talker.listens != "posterior":
             return theta, lambda Z: expit(Z @ theta)
         covariance = self.session.belief.covariance
-        return theta, lambda Z: expit(Z @ theta / np.sqrt(1.0 + np.pi / 8.0 * np.einsum("ij,ij->i", Z @ covariance, Z)))
+        return theta, lambda Z: expit(moderated(Z @ theta, np.einsum("ij,ij->i", Z @ covariance, Z)))
 
 
 def _session(talker: Talker, study: Study, user: int, pool: Pool, rng: np.random.Generator) -> ActiveSession:

@@ -11,8 +11,8 @@ from scipy.special import expit
 import prefkin
 from prefkin import Candidates, OffC2PL
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.folds import held_out_folds, split_rows
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.folds import held_out_folds
+from prefkin.data.rows import Rows, UserRows, split_rows
 from prefkin.errors import CalibrationWarning, InvalidParameter, NoEdgeWarning, PrefkinWarning
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import RIDGES
@@ -54,8 +54,8 @@ def some_rows(seed, n, dim=2, strength=2.0):
 def test_expectation_propagation_finds_the_posterior(seed, n, variance):
     rows = some_rows(seed, n)
     evidence, mean, C = oracle.on_a_grid(*rows, variance)
-    found = believe(rows, variance)
     one = UserRows(rows, np.array([0, n]), np.array([0]))
+    found = believe(one, 0, variance)
     beliefs = Beliefs.of(one, variance)
     size = np.sqrt(np.trace(C))
     assert found.evidence == pytest.approx(evidence, abs=0.05)
@@ -90,7 +90,8 @@ def test_the_information_distance_is_that_of_the_grid_posteriors():
 
 def test_more_features_than_rows_give_what_the_dense_formulas_give():
     rows = some_rows(5, 4, dim=7)
-    found = believe(rows, 0.7)
+    one = UserRows(rows, np.array([0, 4]), np.array([0]))
+    found = believe(one, 0, 0.7)
     H = rows.Z.T @ (rows.Z * found.sites.precision[:, None])
     P = np.linalg.inv(H + np.eye(7) / 0.7)
     side = 2 * rows.y - 1
@@ -99,7 +100,7 @@ def test_more_features_than_rows_give_what_the_dense_formulas_give():
     first, second = found.moments(np.ones(7))
     assert first == pytest.approx(np.trace(P) + off @ off)
     assert second == pytest.approx((P * P).sum() + 2 * off @ P @ off)
-    beliefs = Beliefs.of(UserRows(rows, np.array([0, 4]), np.array([0])), 0.7)
+    beliefs = Beliefs.of(one, 0.7)
     assert np.allclose(beliefs.covariance(0), P)
 
 

@@ -8,7 +8,7 @@ from scipy.optimize import approx_fprime
 
 import prefkin
 from prefkin import Comparisons, PrefKin
-from prefkin.data.folds import only
+from prefkin.data.rows import only
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin import lesson

@@ -13,7 +13,7 @@ import pytest
 from scipy.special import expit
 
 import prefkin
-from prefkin.data.folds import only
+from prefkin.data.rows import only
 from prefkin.data.shards import shard_name
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.executor import on_executor

@@ -17,7 +17,7 @@ from prefkin.apps.annotate.history import Answer, Asked
 from prefkin.apps.annotate.items import Items
 from prefkin.apps.annotate.knowledge import Knowledge
 from prefkin.apps.annotate.store import Person
-from prefkin.data.arrays import IntArray
+from prefkin.data.arrays import IntArray, above_zero
 from prefkin.data.candidates import Candidates
 from prefkin.decide.rules.pairs import Question
 from prefkin.errors import SessionError
@@ -104,7 +104,7 @@ class Conversation:
 
     def doubt(self) -> float:
         """The radius of what is believed, as a share of that of what is believed about somebody unknown."""
-        return self.session.belief.radius / max(self.knowledge.stranger(self.items.candidates), 1e-300)
+        return self.session.belief.radius / above_zero(self.knowledge.stranger(self.items.candidates))
 
 
 @lru_cache(maxsize=4 * POOLS)

@@ -9,6 +9,7 @@ from scipy.special import ndtr
 
 from prefkin.apps.annotate.conversation import Conversation
 from prefkin.apps.annotate.items import Items
+from prefkin.data.arrays import above_zero
 
 __all__ = ["Result", "Want", "result_of"]
 
@@ -73,7 +74,7 @@ def result_of(talk: Conversation, items: Items) -> Result:
 
 def _wants(mean: np.ndarray, error: np.ndarray, names: tuple[str, ...]) -> tuple[Want, ...]:
     order = np.argsort(-np.abs(mean), kind="stable")[:WANTS]
-    mean, error = mean[order], np.maximum(error[order], 1e-300)
+    mean, error = mean[order], above_zero(error[order])
     largest = float(np.max(np.abs(mean) + WIDE * error))
     parts = ndtr(np.abs(mean) / error), mean / largest, (mean - WIDE * error) / largest, (mean + WIDE * error) / largest
     return tuple(Want(names[i], *map(float, part)) for i, part in zip(order, np.array(parts).T, strict=True))

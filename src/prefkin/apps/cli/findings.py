@@ -13,8 +13,8 @@ import numpy as np
 from prefkin.apps.cli.console import SUMMARY_FILE, err, out, print_lines, table
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.folds import spread
 from prefkin.data.formats import as_csv
+from prefkin.data.rows import spread
 from prefkin.evaluate.compare import Comparison
 from prefkin.evaluate.metrics import HeldOut
 from prefkin.evaluate.people_map import groups_on

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import spread
+from prefkin.data.rows import spread
 from prefkin.errors import InvalidParameter
 
 __all__ = ["Groups", "Preferences", "everybody", "groups_of", "one_user"]

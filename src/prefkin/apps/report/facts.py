@@ -11,7 +11,7 @@ import numpy as np
 from prefkin import __version__
 from prefkin.apps.shown import Shown
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import spread
+from prefkin.data.rows import spread
 from prefkin.data.tables import plain_text
 from prefkin.data.votes import Votes
 from prefkin.evaluate.audit import Finding, audit

@@ -21,11 +21,12 @@ from prefkin.data.candidates import Candidates
 from prefkin.decide.belief import Belief, Margins
 from prefkin.decide.rules.pairs import Pairs, QueryRule, Question
 from prefkin.decide.rules.pool import Pool
+from prefkin.inference.loss import moderated
 
 __all__ = ["Information", "information_of"]
 
 SURE = 30.0  # log odds beyond which single precision takes an answer for certain
-TINY = np.float32(1e-30)
+TINY = np.float32(1e-30)  # probability whose logarithm is still taken, in single precision
 
 
 class Information(QueryRule):
@@ -54,8 +55,7 @@ def information_of(margins: Margins) -> FloatArray:
     >>> information_of(clear).round(2).tolist(), information_of(vague).round(2).tolist()
     ([0.69], [0.0])
     """
-    moderated = margins.mean / np.sqrt(1.0 + (np.pi / 8.0) * margins.variance)
-    p = 1.0 / (1.0 + np.exp(-np.clip(moderated, -SURE, SURE)))
+    p = 1.0 / (1.0 + np.exp(-np.clip(moderated(margins.mean, margins.variance), -SURE, SURE)))
     entropy = _entropy(p)
     within = entropy * (1.0 - 1.0 / np.sqrt(1.0 + margins.variance * p * (1.0 - p) / np.maximum(entropy, TINY)))
     found: FloatArray = _entropy(margins.chance @ p) + margins.chance @ (within - entropy)

@@ -23,7 +23,7 @@ class Random(QueryRule):
         self.candidates, self.start, self.rng = candidates, start, rng
 
     def copy(self, rng: np.random.Generator) -> Self:
-        """With another generator."""
+        """The same rule, which draws by another generator."""
         return type(self)(self.candidates, self.start, rng)
 
     def pick(self, closed: Pairs, now: Callable[[], Belief]) -> Question | None:  # noqa: ARG002

@@ -39,7 +39,7 @@ class Terms:
 
     @classmethod
     def zeros(cls, n: int, dim: int) -> Terms:
-        """Of n sets with nobody in them."""
+        """The terms of n sets with nobody in them."""
         return cls(np.zeros((n, dim, dim)), np.zeros((n, dim)), np.zeros(n))
 
     @classmethod

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import only, probe_users
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.folds import probe_users
+from prefkin.data.rows import Rows, UserRows, only
 from prefkin.data.shards import ShardedComparisons
 from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidParameter, NoEdgeWarning
 from prefkin.execution.executor import threads

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.execution.executor import for_each
 from prefkin.inference import _kernels
 
@@ -184,7 +184,7 @@ def nearest_pair(theta: FloatArray, extra: FloatArray) -> tuple[int, int] | None
     centred = theta[members] - theta[members].mean(axis=0)
     line = centred[:, axis]
     beyond = extra[members] - extra[members].min()
-    unit = max(float(np.abs(centred).max()), float(beyond.max()), 1e-300)  # so that float32 does not overflow
+    unit = above_zero(max(np.abs(centred).max(), beyond.max()))  # so that float32 does not overflow
     points = (centred / unit).astype(np.float32)
     square = np.einsum("ij,ij->i", points, points)
     more = (beyond / unit).astype(np.float32)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
 from prefkin.data.rows import UserRows
 from prefkin.inference.many import fit_sets
 from prefkin.inference.sets import Sets
@@ -34,7 +34,7 @@ def pool_estimates(users: UserRows, neighbourhoods: Iterable[IntArray], own: Flo
     """
     sets, which = distinct_sets(neighbourhoods)
     counts = users.counts
-    theta = np.array([counts[s] @ own[s] / max(counts[s].sum(), np.finfo(float).tiny) for s in sets])
+    theta = np.array([counts[s] @ own[s] / above_zero(counts[s].sum()) for s in sets])
     alone = [i for i, s in enumerate(sets) if len(s) == 1]
     several = [i for i, s in enumerate(sets) if len(s) > 1]
     theta[alone] = own[[sets[i][0] for i in alone]]

@@ -18,11 +18,11 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import FloatArray, above_zero
 from prefkin.data.rows import Rows, UserRows
 from prefkin.execution.executor import for_each, threads
 from prefkin.inference.information import ball_radius
-from prefkin.inference.propagation import Sites, above_zero, refine
+from prefkin.inference.propagation import Sites, refine
 
 __all__ = [
     "Beliefs",
@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 SPREADS = np.geomspace(0.03, 1000.0, 27)  # τ² times the mean ‖z‖²: the prior variance of a margin
-NEGLIGIBLE = 1e-3
-DAMPING, LEAST_DAMPING = 0.8, 0.1
+NEGLIGIBLE = 1e-3  # probability of a τ² that is left out
+DAMPING, LEAST_DAMPING = 0.8, 0.1  # share of the way that sites move
 MOST_ROUNDS = 100
-CLOSE, ROUGHLY = 1e-5, 1e-3
+CLOSE, ROUGHLY = 1e-5, 1e-3  # change of one answer's site when they are found; when only τ² is sought
 COARSE = 3  # every third of `SPREADS` is tried first
 HOPELESS = 12.0  # log evidence below the best at which there is no need to look closer
 KEPT = 2**24  # numbers that may be kept to save work
@@ -99,21 +99,24 @@ class Posterior:
         return first, second
 
 
-def believe(rows: Rows, variance: float) -> Posterior:
+def believe(users: UserRows, user: int, variance: float) -> Posterior:
     """The posterior of one user under N(0, τ² I), by damped parallel expectation propagation.
 
-    >>> one = believe(Rows(np.array([[1.0, 0.0]]), np.ones(1), np.ones(1)), 1.0)
+    >>> rows = Rows(np.array([[1.0, 0.0]]), np.ones(1), np.ones(1))
+    >>> one = believe(UserRows(rows, np.array([0, 1]), np.array(["ann"])), 0, 1.0)
     >>> one.mean.round(3).tolist(), round(one.evidence, 6) == round(float(np.log(0.5)), 6)
     ([0.413, 0.0], True)
     """
-    return next(_along(rows, [variance]))
+    return next(_along(users, user, [variance]))
 
 
-def _along(rows: Rows, variances: Iterable[float], close: float = CLOSE) -> Iterator[Posterior]:
+def _along(users: UserRows, user: int, variances: Iterable[float], close: float = CLOSE) -> Iterator[Posterior]:
     """The posterior for one τ² after the other, each from the sites of the one before."""
-    (X, basis), sites = _within_span((2.0 * rows.y - 1.0)[:, None] * rows.Z), None
+    rows, own = users.of(user), slice(users.starts[user], users.starts[user + 1])
+    total = rows.weights if users.repeated is None else users.repeated[own]
+    (X, basis), sites = _within_span(rows.signed()), None
     for variance in variances:
-        found = _propagate(X, basis, rows.weights, float(variance), sites, close)
+        found = _propagate(X, basis, rows.weights, total, float(variance), sites, close)
         sites = found.sites
         yield found
 
@@ -130,6 +133,7 @@ def _propagate(
     X: FloatArray,
     basis: FloatArray | None,
     weights: FloatArray,
+    total: FloatArray,  # how often each answer was given, in all rows that say the same
     variance: float,
     sites: Sites | None,
     close: float,
@@ -145,7 +149,7 @@ def _propagate(
         pull = solve_triangular(root, X.T @ sites.pull, lower=True, check_finite=False)
         # a row of zeros has no margin to learn about
         margin, margin_variance = spread.T @ pull, np.maximum(np.einsum("ij,ij->j", spread, spread), 1e-10)
-        moved = refine(sites, weights, margin, margin_variance, damping)
+        moved = refine(sites, weights, margin, margin_variance, damping, total=total)
         steps = (np.abs(new - old) / copies for new, old in zip(moved[:2], sites[:2], strict=True))
         change = max(float(step.max(initial=0.0)) for step in steps) / damping
         if change < close:
@@ -153,7 +157,8 @@ def _propagate(
         # many rows alike, all moved at once, overshoot: then move less
         damping, last = damping if change < 0.9 * last else max(damping / 2.0, LEAST_DAMPING), change
         sites = moved
-    sites = refine(sites, weights, margin, margin_variance, 0.0)  # where they are, with the levels that belong there
+    # where they are, with the levels that belong there
+    sites = refine(sites, weights, margin, margin_variance, 0.0, total=total)
     normal = 0.5 * float(pull @ pull) - float(np.log(np.diag(root)).sum()) - 0.5 * r * float(np.log(variance))
     return Posterior(basis, root, pull, sites, float(sites.level.sum()) + normal, variance)
 
@@ -176,7 +181,7 @@ def learn_scale(users: UserRows, asked: Sequence[int] | None = None) -> Scale:
 
     def evidence(points: list[int]) -> FloatArray:
         def of(user: int) -> list[float]:
-            return [found.evidence for found in _along(users.of(user), grid[points], ROUGHLY)]
+            return [found.evidence for found in _along(users, user, grid[points], ROUGHLY)]
 
         # sorted sums: the order of users must not decide the last digit
         return np.sort(for_each(of, heard, label="scale of preferences"), axis=0).sum(axis=0)
@@ -207,7 +212,7 @@ def calibrated_radii(users: UserRows, theta: FloatArray, scale: Scale, *, level:
     """
 
     def radius(user: int) -> float:
-        first, second = np.array([found.moments(theta[user]) for found in _along(users.of(user), scale.values)]).T
+        first, second = np.array([found.moments(theta[user]) for found in _along(users, user, scale.values)]).T
         mean = float(scale.weights @ first)
         square = float(scale.weights @ (second + 0.5 * (first - mean) ** 2))
         return ball_radius(mean, square, level)
@@ -243,7 +248,7 @@ class Beliefs:
     @classmethod
     def of(cls, users: UserRows, variance: float) -> Beliefs:
         """From the users' rows."""
-        found = for_each(lambda user: believe(users.of(user), variance), range(len(users)), label="beliefs")
+        found = for_each(lambda user: believe(users, user, variance), range(len(users)), label="beliefs")
         sites = np.concatenate([one.sites.precision for one in found])
         return cls(users, variance, np.array([one.mean for one in found]), sites)
 

@@ -13,8 +13,8 @@ from numbers import Real
 import numpy as np
 from scipy.integrate import quad
 
-from prefkin.data.arrays import FloatArray
-from prefkin.data.rows import UserRows
+from prefkin.data.arrays import FloatArray, above_zero
+from prefkin.data.rows import UserRows, spread
 from prefkin.errors import InvalidParameter
 from prefkin.inference.spectrum import least_eigenvalue, least_eigenvalues
 
@@ -41,12 +41,12 @@ class Measured:
         From the median user; with fewer rows than features, the mean eigenvalue, which is the best case.
         """
         prior = ridge / kappa
-        some = np.unique(np.linspace(0, len(users) - 1, min(len(users), 20)).astype(int))
-        rates = [least_eigenvalue(users.of(user)) / max(users.counts[user], 1e-300) for user in some]
+        some = spread(len(users), 20)
+        rates = [least_eigenvalue(users.of(user)) / above_zero(users.counts[user]) for user in some]
         squares = np.einsum("ij,ij->i", users.rows.Z, users.rows.Z)
-        spread = float(np.average(squares, weights=users.rows.weights)) / users.dim
+        evenly = float(np.average(squares, weights=users.rows.weights)) / users.dim
         measured = float(np.median(rates))
-        return prior, measured if measured > 1e-9 * spread else spread
+        return prior, measured if measured > 1e-9 * evenly else evenly
 
 
 @dataclass(frozen=True)

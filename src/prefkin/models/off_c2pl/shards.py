@@ -22,9 +22,7 @@ from prefkin.data.rows import Rows, UserRows
 from prefkin.data.shards import ShardedComparisons, Table, shard_name
 from prefkin.data.storage import held_alone
 from prefkin.errors import InvalidParameter
-from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import for_each, over_shards, threads
-from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.estimate import fit_preference
 from prefkin.models.files import PEOPLE, read_crowd, write_crowd
 from prefkin.models.off_c2pl.graph import Graph
@@ -53,7 +51,7 @@ class Points:
 
     @classmethod
     def of(cls, tables: Sequence[Table], alpha: float) -> Points:
-        """One table after the other."""
+        """The users of one table of `POINTS` after the other."""
         parts = (np.concatenate([np.asarray(table[name]) for table in tables]) for name in ("user", *POINTS[2:]))
         labels, theta, radius, enough = parts
         n = len(labels)
@@ -76,10 +74,8 @@ def locate_shard(model: OffC2PL, data: ShardedComparisons, people: Path, number:
     """Own estimates and radii of one shard's users."""
     from prefkin.data.buckets import write_table
 
-    keep_freed_memory()
-    with threads(1), single_threaded():
-        rows = data.shard(number)
-        points = model._locate(rows, data.n_users)
+    rows = data.shard(number)
+    points = model._locate(rows, data.n_users)
     columns = (rows.labels, rows.counts, points.theta, points.radius, points.enough.astype(np.uint8))
     write_table(people / shard_name(number), dict(zip(POINTS, columns, strict=True)))
 
@@ -133,7 +129,7 @@ class UsersInShards:
             return for_each(read, numbers)
 
     def column(self, name: str) -> Any:
-        """Of everybody, shard after shard."""
+        """An attribute of everybody, shard after shard."""
         stored = {"users_": "user", "n_comparisons_": "comparisons", "own_theta_": "theta", "radius_": "radius"}[name]
         return np.concatenate([np.asarray(table[stored]) for table in self._tables([stored])])
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray
-from prefkin.data.folds import held_out_folds, probe_users, split_rows
-from prefkin.data.rows import UserRows
+from prefkin.data.folds import held_out_folds, probe_users
+from prefkin.data.rows import UserRows, split_rows
 from prefkin.inference.held_out import best_option
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_estimates

@@ -19,8 +19,8 @@ from scipy.optimize import minimize
 from scipy.special import gammaincinv, ndtri
 from scipy.stats.qmc import Sobol
 
-from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.inference.propagation import Sites, above_zero
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
+from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin.mixture import IN_CACHE, Mixture, pieces, solved
 from prefkin.models.prefkin.settings import DRAWN, LIMITS

@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import gammaln
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
+from prefkin.data.rows import spread
 from prefkin.execution.blas import in_one_order
-from prefkin.inference.propagation import Sites, above_zero
+from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, expand, per_user_sum
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, solved
@@ -182,7 +183,7 @@ def _spread(data: Signed, n: int) -> IntArray:
     probe = np.cos(np.arange(1, data.dim + 1))
     key = per_user_sum(data.weights * np.abs(data.X @ probe.astype(data.X.dtype)), data.starts)
     order = np.argsort(key, kind="stable")
-    return np.sort(order[np.linspace(0, len(order) - 1, n).astype(int)])
+    return np.sort(order[spread(len(order), n)])
 
 
 def partition_prior(sizes: IntArray) -> float:

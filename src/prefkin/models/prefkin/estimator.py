@@ -18,10 +18,10 @@ from scipy.special import expit
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
-from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray, above_zero
 from prefkin.data.candidates import Candidates
-from prefkin.data.folds import PREDICT_FOR, only
-from prefkin.data.rows import Grown, Rows, UserRows
+from prefkin.data.folds import PREDICT_FOR
+from prefkin.data.rows import Grown, Rows, UserRows, only
 from prefkin.data.shards import ShardedComparisons
 from prefkin.decide.belief import Belief
 from prefkin.decide.plan import Crowd as PlanCrowd
@@ -33,7 +33,6 @@ from prefkin.execution.executor import for_each, threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.information import ball_radius
 from prefkin.inference.many import estimate_users
-from prefkin.inference.propagation import above_zero
 from prefkin.models.base import PreferenceModel
 from prefkin.models.calls import (
     about_users,

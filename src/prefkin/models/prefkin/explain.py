@@ -13,9 +13,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, gammaln, logit, logsumexp
 
-from prefkin.data.arrays import FloatArray
-from prefkin.data.folds import only
-from prefkin.inference.propagation import above_zero
+from prefkin.data.arrays import FloatArray, above_zero
+from prefkin.data.rows import only
 from prefkin.inference.quadratics import Signed, Terms
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.mixture import Centres, Mixture

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import only
-from prefkin.data.rows import UserRows
-from prefkin.inference.propagation import above_zero, cavities
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
+from prefkin.data.rows import UserRows, only
+from prefkin.inference.loss import widening
+from prefkin.inference.propagation import cavities
 from prefkin.inference.quadratics import Signed
 from prefkin.models.prefkin.calibrate import Fit, fitted_in
 from prefkin.models.prefkin.mixture import Mixture
@@ -66,7 +66,7 @@ def find_habits(rows: UserRows, people: Mixture, data: Signed) -> Habits:
     (0.9, True)
     """
     middle, spread = cavities(people.sites, data.weights, *people.margins(data))
-    sign, keep, owner = 2.0 * rows.rows.y - 1.0, 1.0 / np.sqrt(1.0 + np.pi * spread / 8.0), rows.owner
+    sign, keep, owner = 2.0 * rows.rows.y - 1.0, 1.0 / widening(spread), rows.owner
 
     def measured(habits: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Habits, and their precision, as answers tell."""

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.data.folds import only
-from prefkin.data.rows import UserRows, grown
+from prefkin.data.rows import UserRows, grown, only
 from prefkin.data.shards import replaced, shard_name
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Terms

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prefkin.data.arrays import IntArray
-from prefkin.data.folds import by_content, only
-from prefkin.data.rows import UserRows
+from prefkin.data.folds import by_content
+from prefkin.data.rows import UserRows, only, spread
 from prefkin.inference.quadratics import Signed
 from prefkin.models.calls import generator
 from prefkin.models.prefkin.calibrate import Fit, Verdict, fitted_in, judge, loss_of_groups, with_scales
@@ -145,7 +145,7 @@ class Teacher:
             return np.arange(len(rows))
         order = by_content(rows)
         if self.random_state is None:
-            return np.sort(order[np.linspace(0, len(rows) - 1, most).astype(int)])
+            return np.sort(order[spread(len(rows), most)])
         return np.sort(generator(self.random_state).permutation(order)[:most])
 
 

@@ -27,11 +27,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import FloatArray, above_zero
 from prefkin.data.rows import UserRows
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.modes import Around, matched
-from prefkin.inference.propagation import Sites, above_zero
+from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin.beliefs import row_beliefs
 from prefkin.models.prefkin.mixture import Prior

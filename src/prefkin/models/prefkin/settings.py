@@ -75,7 +75,7 @@ class Calibration:
     temperatures: tuple[float, ...] = tuple(
         np.round(np.concatenate([1.06 ** np.arange(-16.0, 13.0), np.geomspace(2.2, 40.0, 17)]), 3).tolist()
     )
-    stiffness: float = 6.0  # log-likelihood against log² temperature: about 30 % off 1 is expected,
+    loosely: float = 6.0  # log-likelihood against log² temperature: about 30 % off 1 is expected,
     surprise: float = 10.0  # and where answers are never wrong, much more: beyond, it grows with log log² of it only
     clearly: float = 1.0  # log-likelihood, beside half a standard error, by which an option must beat the plain one
 

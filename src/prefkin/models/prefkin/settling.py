@@ -24,9 +24,10 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
+from prefkin.data.rows import spread
 from prefkin.execution.blas import in_one_order
-from prefkin.inference.propagation import Sites, above_zero, refine
+from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
 from prefkin.inference.steps import farthest
 from prefkin.models.prefkin.merging import as_share, merge
@@ -463,7 +464,7 @@ class _InMemory:
     def loners(self, around: Mixture, most: int) -> Loners:
         assert self.state is not None
         alone = np.flatnonzero(alone_in(self.state.share) > 0.5)
-        alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), most)).astype(int)]
+        alone = alone[spread(len(alone), most)]
         return loners_of(self.data, self.state, alone, around.prior, 0)
 
 

@@ -19,14 +19,12 @@ import numpy as np
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
-from prefkin.data.folds import only
-from prefkin.data.rows import Rows, UserRows, consecutive
+from prefkin.data.rows import Rows, UserRows, consecutive, only, spread
 from prefkin.data.shards import ShardedComparisons, shard_name
 from prefkin.data.storage import held_alone
 from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.execution.blas import single_threaded
-from prefkin.execution.executor import over_shards, threads
-from prefkin.execution.usage import keep_freed_memory
+from prefkin.execution.executor import over_shards
 from prefkin.inference.quadratics import Signed
 from prefkin.models.files import PEOPLE
 from prefkin.models.prefkin.arrays import (
@@ -147,20 +145,18 @@ class PeopleOfShard:
 
 def take_step(task: Task, number: int) -> None:
     """One shard's state after the step, and the sums over its people."""
-    keep_freed_memory()
-    with threads(1), single_threaded():
-        told = as_told(_arrays_at(task.after / "told.npz"), number)
-        state = None if task.before is None else as_state(read_arrays(task.before / f"state-{number}.npz"))
-        people = PeopleOfShard(task.data, task.root, number, checked=task.before is not None)
-        if task.step == "seat" and task.before is not None:
-            people.take(task.before / f"rows-{number}.npz")
-        else:
-            task.data.expect(number)
-        state, sums = STEPS[task.step](people, state, told)
-        if task.step != "match":
-            people.keep(np.flatnonzero(state.asked), task.after / f"rows-{number}.npz")
-        write_arrays(task.after / f"state-{number}.npz", of_state(state))
-        write_arrays(task.after / f"sums-{number}.npz", of_sums(sums))  # last: a shard that has sums is done
+    told = as_told(_arrays_at(task.after / "told.npz"), number)
+    state = None if task.before is None else as_state(read_arrays(task.before / f"state-{number}.npz"))
+    people = PeopleOfShard(task.data, task.root, number, checked=task.before is not None)
+    if task.step == "seat" and task.before is not None:
+        people.take(task.before / f"rows-{number}.npz")
+    else:
+        task.data.expect(number)
+    state, sums = STEPS[task.step](people, state, told)
+    if task.step != "match":
+        people.keep(np.flatnonzero(state.asked), task.after / f"rows-{number}.npz")
+    write_arrays(task.after / f"state-{number}.npz", of_state(state))
+    write_arrays(task.after / f"sums-{number}.npz", of_sums(sums))  # last: a shard that has sums is done
 
 
 class Finish(NamedTuple):
@@ -180,27 +176,25 @@ def finish_shard(task: Finish, number: int) -> None:
     """One shard's people: a row each."""
     from prefkin.data.buckets import write_table
 
-    keep_freed_memory()
-    with threads(1), single_threaded():
-        task.data.expect(number)
-        people = PeopleOfShard(task.data, task.root, number, checked=False)
-        groups = [as_groups(_arrays_at(file)) for file in task.groups]
-        states = [as_state(read_arrays(folder / f"state-{number}.npz")) for folder in task.states]
-        taught = set() if task.taught is None else set(_arrays_at(task.taught)["labels"].tolist())
-        judge = np.array([label in taught for label in people.labels.tolist()], dtype=bool)
-        found = list[Posteriors]()
-        for piece in a_few(len(people), groups[0].centres):
-            some = people.between(piece)
-            mixtures = [
-                finish(some, state.between(piece, people.starts), around)
-                for state, around in zip(states, groups, strict=True)
-            ]
-            mixture, *wide = [at_their_modes(each, some) for each in mixtures] if task.placed else mixtures
-            fitted = Fitted(mixture, Metric(task.root), wide[0] if wide else None)
-            found.append(Posteriors.of(fitted, some, np.flatnonzero(judge[piece])))
-        everybody = Posteriors.joined(found)
-        write_table(task.people / shard_name(number), everybody.table(people.labels, people.starts, task.level))
-        write_arrays(task.people / f"told-{number}.npz", {**everybody.told, "loss": everybody.loss})
+    task.data.expect(number)
+    people = PeopleOfShard(task.data, task.root, number, checked=False)
+    groups = [as_groups(_arrays_at(file)) for file in task.groups]
+    states = [as_state(read_arrays(folder / f"state-{number}.npz")) for folder in task.states]
+    taught = set() if task.taught is None else set(_arrays_at(task.taught)["labels"].tolist())
+    judge = np.array([label in taught for label in people.labels.tolist()], dtype=bool)
+    found = list[Posteriors]()
+    for piece in a_few(len(people), groups[0].centres):
+        some = people.between(piece)
+        mixtures = [
+            finish(some, state.between(piece, people.starts), around)
+            for state, around in zip(states, groups, strict=True)
+        ]
+        mixture, *wide = [at_their_modes(each, some) for each in mixtures] if task.placed else mixtures
+        fitted = Fitted(mixture, Metric(task.root), wide[0] if wide else None)
+        found.append(Posteriors.of(fitted, some, np.flatnonzero(judge[piece])))
+    everybody = Posteriors.joined(found)
+    write_table(task.people / shard_name(number), everybody.table(people.labels, people.starts, task.level))
+    write_arrays(task.people / f"told-{number}.npz", {**everybody.told, "loss": everybody.loss})
 
 
 # -- all shards ------------------------------------------------------------------------------------------------------
@@ -265,7 +259,7 @@ class ShardParts:
                 labels = self.data.labels(number)[alone].tolist()
                 found += zip(labels, [number] * len(alone), alone.tolist(), strict=True)
         found.sort(key=lambda each: each[0])  # type: ignore[arg-type, return-value]
-        chosen = [found[at] for at in np.linspace(0, len(found) - 1, min(len(found), most)).astype(int)]
+        chosen = [found[at] for at in spread(len(found), most)]
         parts, order = list[Loners](), list[int]()
         for number in sorted({number for _, number, _ in chosen}):
             mine = [i for i, each in enumerate(chosen) if each[1] == number]

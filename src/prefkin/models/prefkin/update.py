@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.data.folds import only, probe_users
-from prefkin.data.rows import Grown, UserRows
+from prefkin.data.folds import probe_users
+from prefkin.data.rows import Grown, UserRows, only
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import SINGLE_FROM, Quadratics, Signed, expand

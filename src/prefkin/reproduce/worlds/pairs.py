@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.cluster import KMeans
 
-from prefkin.data.arrays import FloatArray, IntArray, LabelArray
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray, above_zero
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.embedding import sentence_embedder
@@ -104,7 +104,7 @@ def components(rows: FloatArray, k: int) -> FloatArray:
 def lengths(texts: list[str]) -> FloatArray:
     """Standardised log length in words, one column."""
     count = np.log1p([len(text.split()) for text in texts])
-    return ((count - count.mean()) / max(float(count.std()), 1e-300))[:, None]
+    return ((count - count.mean()) / above_zero(count.std()))[:, None]
 
 
 def embedded(texts: list[str], cache: Path, *, embed: Callable[[list[str]], FloatArray] | None = None) -> FloatArray:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prefkin.data.arrays import BoolArray, FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.rows import UserRows
@@ -64,7 +64,7 @@ class World:
         for u in range(self.n_users):
             margin, worth = rows.of(u).Z @ theta[u], advantage[rows.starts[u] : rows.starts[u + 1]]
             lost = np.where(margin == 0, 0.5, (margin > 0) != (worth > 0)) * np.abs(worth)
-            gaps[u] = lost.sum() / max(float(np.abs(worth).sum()) / 2.0, 1e-300)
+            gaps[u] = lost.sum() / above_zero(np.abs(worth).sum() / 2.0)
         return gaps
 
 
