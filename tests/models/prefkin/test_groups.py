@@ -1,7 +1,5 @@
 """The search for groups: what merging promises must be kept once sites are matched to it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -72,7 +70,7 @@ def test_a_union_of_a_crowd_is_worth_what_its_prior_says(planted, monkeypatch):
     before = believing(data, prior, apart)
     there = solved(before.users, before.sites, as_share(group), prior)
     assert _same_partition(_kept(data, there, apart, group, 1.0)[0], group)
-    monkeypatch.setattr(groups, "LIMITS", replace(groups.LIMITS, most_users=10))
+    monkeypatch.setattr(groups, "is_crowd", lambda people: people > 10)
     assert _same_partition(_kept(data, there, apart, group, 1.0)[0], group)
     monkeypatch.setattr(Seating, "of", lambda sizes: Seating(1e6, 0.0))  # of people who are nearly all alone
     assert _same_partition(_kept(data, there, apart, group, 1.0)[0], apart)

@@ -24,7 +24,7 @@ from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Mixture, Prior
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
 from prefkin.models.prefkin.scales import Scaling, common_mean, with_common_mean
-from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, bounded, searching, very_thin
+from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, bounded, is_crowd, searching, very_thin
 
 __all__ = ["find_groups"]
 
@@ -64,7 +64,7 @@ def _from_start(
     turn = 0
     while True:
         share, last = as_share(partition), turn == effort.rounds - 1
-        if len(data) > LIMITS.most_users:
+        if is_crowd(len(data)):
             ahead = ahead._replace(lonely=Seating.of(np.bincount(partition)).alone)
         for again in range(effort.passes):
             terms = users.at(ahead.within) if again else terms
@@ -112,7 +112,7 @@ def _kept(data: Signed, there: Mixture, before: IntArray, merged: IntArray, pace
         return merged, there.sites
     mine, rows, prior = data.some(who), data.rows_of(who), there.prior
     matched = there.some(data, who).refined(mine, step=pace)
-    seating = Seating.of(np.bincount(before)) if len(before) > LIMITS.most_users else ONE_RESTAURANT
+    seating = Seating.of(np.bincount(before)) if is_crowd(len(before)) else ONE_RESTAURANT
 
     def evidence(terms: Terms, partition: IntArray, part_of: IntArray) -> FloatArray:
         sets, place = np.unique(partition[who], return_inverse=True)
@@ -233,5 +233,5 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
     value = float(set_evidence(centres.sums, m0, prior.between).sum())
     value += float(apart.weight @ (apart.terms.level + apart.terms.explained(m0[None])[:, 0]))
     value -= 0.5 * float(m0 @ m0) / prior.top + 0.5 * len(m0) * float(np.log(prior.top))
-    of_partition = partition_prior if len(users) <= LIMITS.most_users else crowd_prior
+    of_partition = crowd_prior if is_crowd(len(users)) else partition_prior
     return value + 0.5 * float(np.linalg.slogdet(covariance)[1]) + of_partition(np.bincount(partition))

@@ -23,7 +23,7 @@ from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Mixture
 from prefkin.models.prefkin.modes import at_their_modes
-from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd, most_teachers
+from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, is_crowd, largest_crowd, most_teachers
 
 __all__ = ["Lesson", "Teacher"]
 
@@ -162,7 +162,7 @@ class Search(NamedTuple):
         """Do the answers speak for groups?"""
         if len(self.groups) == 1 or self.groups.share.shape[1] == 0:
             return False
-        many = len(self.everybody) if len(self.everybody) > LIMITS.most_users else 0
+        many = len(self.everybody) if is_crowd(len(self.everybody)) else 0
         return self.groups.evidence > self.everybody.evidence + max(TRUST.clearly, many * TRUST.clearly_each)
 
     def beats(self, evidence: float, kind: str) -> bool:

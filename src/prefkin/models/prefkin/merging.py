@@ -19,7 +19,7 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.inference.quadratics import Terms
 from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
 from prefkin.models.prefkin.mixture import Prior, pieces
-from prefkin.models.prefkin.settings import LIMITS
+from prefkin.models.prefkin.settings import LIMITS, is_crowd
 
 __all__ = ["Seating", "as_share", "crowd_prior", "merge", "partition_evidence", "summed_sets"]
 
@@ -31,7 +31,7 @@ FEW = 64  # sets all of whose pairs are weighed
 def merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) -> IntArray:
     """Merge the two sets whose union gains most evidence, again and again; the best partition on the way."""
     n = int(partition.max()) + 1
-    if len(users) > LIMITS.most_users:
+    if is_crowd(len(users)):
         return _merge_many(users, prior, partition, partners)
     sums = users.summed(np.eye(n)[partition])
     score = set_evidence(sums, prior.m0, prior.between)

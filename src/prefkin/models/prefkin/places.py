@@ -17,7 +17,7 @@ from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import joining_gain, joint_evidence, set_evidence
 from prefkin.models.prefkin.mixture import Centres, Crowd, Mixture, Others, Prior, alone_in, nobody, pieces, solved
-from prefkin.models.prefkin.settings import LIMITS, affordable
+from prefkin.models.prefkin.settings import LIMITS, affordable, is_crowd
 
 __all__ = ["NOBODY", "asked_anew", "assign", "place"]
 
@@ -32,7 +32,7 @@ def assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contender
     Those who are sure of their place in one round are not asked again.
     """
     alone = crowd.users.evidences(prior.m0, prior.alone) + prior.lonely
-    asked, many = np.arange(len(share)), len(share) > LIMITS.most_users
+    asked, many = np.arange(len(share)), is_crowd(len(share))
     for turn in range(rounds):
         share = share[:, share.sum(axis=0) > NOBODY]
         if share.shape[1] == 0:

@@ -18,6 +18,7 @@ __all__ = [
     "Effort",
     "affordable",
     "bounded",
+    "is_crowd",
     "largest_crowd",
     "most_teachers",
     "searching",
@@ -135,6 +136,17 @@ def bounded(variance: float) -> float:
     return float(np.clip(variance, LIMITS.least_variance, LIMITS.most_variance))
 
 
+def is_crowd(people: int) -> bool:
+    """Are they more than those from whom the prior is learnt?
+
+    Then not all pairs of sets are weighed but likely partners, and many unions happen at once; how many are alone, and
+    how many groups there are, has a prior that is learnt, since with concentration 1 whoever is alone would pay for a
+    place among thousands; a place is taken as found where it is `sure`; the search is shorter; and groups must beat "by
+    degrees" by something for each person. See docs/decisions/0009-crowds.md.
+    """
+    return people > LIMITS.most_users
+
+
 _ROUND = 5e8  # multiplications up to which a round over all users costs too little to spare anything
 _SEARCH = 5e9  # multiplications that a round over those may take among whom groups are sought: a minute or two in all
 _JUDGING = 2e11  # multiplications that choosing by held-out answers may take: some seconds
@@ -234,6 +246,6 @@ def searching(data: Signed) -> Effort:
     sites and memberships swing to and fro unless sites move half of the way.
     """
     effort = affordable(data)
-    if len(data) <= LIMITS.most_users:
+    if not is_crowd(len(data)):
         return effort
     return replace(effort, rounds=3, passes=1, moves=3, steps=2, contenders=6, pace=0.5, fresh=False)
