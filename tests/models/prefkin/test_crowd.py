@@ -130,7 +130,7 @@ def terms_of(seed, label, n=40, dim=4):
 def test_merging_a_crowd_ends_where_merging_few_people_does():
     label = np.arange(36) % 4
     terms, prior = terms_of(1, label, n=200), Prior(np.zeros(4), 0.01, 1.0, 1.0)
-    few = merge(terms, prior, np.arange(36))
+    few = merge(terms, prior, np.arange(36), 12)
     many = merge_crowd(terms, prior, np.arange(36), Seating(0.0, 0.0), 8)
     assert np.array_equal(few[:, None] == few, many[:, None] == many)
     assert np.array_equal(many[:, None] == many, label[:, None] == label)

@@ -28,7 +28,7 @@ ROWS = 256  # sets of about the same information whose partners are looked up to
 FEW = 64  # sets all of whose pairs are weighed
 
 
-def merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) -> IntArray:
+def merge(users: Terms, prior: Prior, partition: IntArray, partners: int) -> IntArray:
     """Merge the two sets whose union gains most evidence, again and again; the best partition on the way."""
     n = int(partition.max()) + 1
     if is_crowd(len(users)):

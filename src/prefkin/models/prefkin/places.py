@@ -26,7 +26,7 @@ NOBODY = 1e-2  # members below which a group is dropped
 MEMBER = 1e-9  # share from which somebody's answers are taken out of a group
 
 
-def assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contenders: int = 12) -> FloatArray:
+def assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contenders: int) -> FloatArray:
     """Soft memberships: a user's own data are taken out of a group before it is asked how well it fits.
 
     Those who are sure of their place in one round are not asked again.
@@ -88,7 +88,7 @@ def place(
     `who` says where in `known` each one stands whose answers are already in the groups (−1: nowhere): these answers are
     taken out first. Evidence is that of everybody's answers, each placed for themselves. Places are taken as found from
     a probability of `sure` on; below 1, evidence is not exact. `sites` are those to begin with, where some are known.
-    Rounds end when no margin moved by more than `still`.
+    Rounds end when no margin moved by more than `still`. `contenders` are those of `Effort` unless given.
     """
     sizes, prior = known.sizes, known.prior
     contenders = affordable(data).contenders if contenders is None else contenders

@@ -14,6 +14,7 @@ __all__ = [
     "HABIT",
     "LIMITS",
     "METRIC",
+    "PLACING",
     "TRUST",
     "Effort",
     "affordable",
@@ -126,8 +127,17 @@ class Drawn:
     steps: int = 500  # of quasi-Newton
 
 
-LIMITS, TRUST, CALIBRATION, METRIC, HABIT, DRAWN = (
-    Limits(), Trust(), Calibration(), Learning(), Side(), Drawn()
+@dataclass(frozen=True)
+class Placing:
+    """Who belongs where among the groups there are."""
+
+    # of those who did not teach the prior, which is done once; a search spares more, as it does both in each round
+    contenders: int = 12  # groups of which an exact look is taken for each user
+    partners: int = 12  # sets with which a set of people left alone may merge
+
+
+LIMITS, TRUST, CALIBRATION, METRIC, HABIT, DRAWN, PLACING = (
+    Limits(), Trust(), Calibration(), Learning(), Side(), Drawn(), Placing()
 )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ from prefkin.models.prefkin.mixture import (
     solved,
 )
 from prefkin.models.prefkin.places import NOBODY, asked_anew, place
-from prefkin.models.prefkin.settings import LIMITS
+from prefkin.models.prefkin.settings import LIMITS, PLACING
 
 __all__ = [
     "STEPS",
@@ -62,7 +62,6 @@ __all__ = [
 ]
 
 ROUNDS = 2  # in which everybody may move
-CONTENDERS = 12  # groups of which an exact look is taken for each user
 SEATED = 1e-3  # mean change of memberships at which nobody need be asked again
 MOVED = 0.01  # change of one's own from which one is asked again
 STILL = 0.25  # change of a margin that sites need not follow: over it log σ leaves its parabola by 0.0003 at most
@@ -239,13 +238,14 @@ def place_step(people: People, state: State | None, told: Told) -> tuple[State, 
 def _placed(data: Signed, told: Told) -> tuple[State, Sums]:
     """`place_step` for some people."""
     sites, found = _begun(data, told.around)
-    placed = place(told.around, data, 1, CONTENDERS, sure=LIMITS.sure, sites=sites)
+    placed = place(told.around, data, 1, PLACING.contenders, sure=LIMITS.sure, sites=sites)
     unsure, far = placed.share.max(axis=1, initial=0.0) < LIMITS.sure, placed.moved(data)
     again = np.flatnonzero(~found | unsure | (far > STILL))
     share, terms = placed.share.copy(), placed.terms
     if len(again):
         few = data.some(again)
-        better = place(told.around, few, 1, CONTENDERS, sure=LIMITS.sure, sites=placed.some(data, again).refined(few))
+        sites = placed.some(data, again).refined(few)
+        better = place(told.around, few, 1, PLACING.contenders, sure=LIMITS.sure, sites=sites)
         share[again], far[again] = better.share, better.moved(few)
         # seats are chosen by the second sites after the centre's, or the third from nowhere: others overshoot
         moved = np.flatnonzero((far[again] > STILL) & ~found[again])
@@ -272,7 +272,7 @@ def seat_step(people: People, state: State | None, told: Told) -> tuple[State, S
         who = asked[piece]
         users, old = expand(people.some(who), state.sites.of(people.rows_of(who))), share[who]
         alone, crowd = users.evidences(prior.m0, prior.alone) + prior.lonely, Crowd(users, prior.within)
-        new = asked_anew(crowd, old, np.arange(len(who)), alone, around, CONTENDERS, LIMITS.sure)
+        new = asked_anew(crowd, old, np.arange(len(who)), alone, around, PLACING.contenders, LIMITS.sure)
         change, share[who] = change + crowd.summed(new - old), new
         moved += np.append((new - old).sum(axis=0), np.abs(new - old).sum())
         unsure = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure
@@ -428,7 +428,8 @@ def _with_sets_of_loners(loners: Loners, sums: Sums, prior: Prior) -> tuple[Sums
     old = sums.sizes.shape[0]
     if len(loners.part) < 2:
         return sums, Seats.none(old)
-    new = as_share(merge(loners.terms, prior, np.arange(len(loners.part))))  # in sets of two and more
+    partition = merge(loners.terms, prior, np.arange(len(loners.part)), PLACING.partners)
+    new = as_share(partition)  # in sets of two and more
     seated = np.flatnonzero(new.any(axis=1))
     terms, change = loners.terms[seated], np.zeros((len(seated), old + new.shape[1]))
     change[:, :old], change[:, old:] = -loners.share[seated], new[seated]
