@@ -19,6 +19,7 @@ from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, Unk
 from prefkin.execution.executor import on_executor
 from prefkin.models.prefkin import shards
 from prefkin.models.prefkin.modes import at_their_modes
+from prefkin.models.prefkin.settings import PLACING
 from tests.oracles.in_turns import in_turns, settle_in_turns
 
 USERS, ROWS, DIM = 260, 14, 3
@@ -207,8 +208,7 @@ def test_comparisons_that_changed_are_noticed(frame, tmp_path):
 @pytest.mark.parametrize("turns", [1, 2])
 def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkeypatch, turns):
     if turns == 2:
-        monkeypatch.setattr(shards, "FIRST", 0.3)
-        monkeypatch.setattr(shards, "TIMES", 0)
+        monkeypatch.setattr(shards, "PLACING", replace(PLACING, first=0.3, times=0))
         whole = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path / "whole")
         large = prefkin.PrefKin().fit(whole)
     other = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path / "other")

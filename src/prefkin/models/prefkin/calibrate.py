@@ -46,7 +46,7 @@ __all__ = [
 TEMPERATURES = np.array(CALIBRATION.temperatures)
 TEMPERED = CALIBRATION.surprise * np.log1p(CALIBRATION.stiffness / CALIBRATION.surprise * np.log(TEMPERATURES) ** 2)
 # held-out log-likelihood against a temperature
-NONE = -99  # steps down at which a variance is none
+NONE = -99  # half decades: marks no variance at all, far from those that are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ def fitted_in(rows: UserRows, kind: str, start: Learnt | None = None, rounds: in
         return Fit(metric, data, fit_degrees(data))
     metric, prior, sites = learn_metric(rows, kind, Unit.of(rows, kind), start, rounds)
     data = metric.signed(rows)
-    return Fit(metric, data, fit_degrees(data, 4, prior, sites))
+    return Fit(metric, data, fit_degrees(data, METRIC.scales, prior, sites))
 
 
 def with_scales(fit: Fit, times: tuple[float, float]) -> Mixture:
@@ -371,7 +371,7 @@ class _Court:
         reach = range(-CALIBRATION.reach, CALIBRATION.reach + 1)
         apart = [NONE, *(middle.apart + step for step in reach if middle.apart != NONE)]
         if middle.apart == NONE:
-            apart += [-4, -2]
+            apart += CALIBRATION.from_none
         options = [[Option(self.kind, a, middle.common + step) for step in reach] for a in apart]
         loss = {option: np.zeros((1, 1)) for row in options for option in row}
         for k, case in enumerate(self.cases):

@@ -52,7 +52,7 @@ from prefkin.models.prefkin.file import restored, written
 from prefkin.models.prefkin.later import with_new_answers
 from prefkin.models.prefkin.lesson import Teacher
 from prefkin.models.prefkin.metric import KINDS, Metric
-from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, finished, pieces
+from prefkin.models.prefkin.mixture import Crowd, Mixture, finished, pieces
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.settings import LIMITS, TRUST
@@ -313,7 +313,7 @@ class PrefKin(PreferenceModel):
             return number(self._fitted.covariances(users))
 
         with threads(self.n_jobs):
-            every = list(pieces(len(self._users), self._users.dim**2, IN_CACHE))
+            every = list(pieces(len(self._users), self._users.dim**2, LIMITS.in_cache))
             return np.concatenate(for_each(some, every, label=label), axis=-1)
 
     def _difference(self, position: int, other: int) -> Belief:

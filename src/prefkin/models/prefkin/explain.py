@@ -37,7 +37,7 @@ __all__ = [
     "rows_to_half",
 ]
 
-ALMOST = 1e-9
+ALMOST = 1e-9  # a probability, or members, that are none but for rounding
 STILL = 0.01  # change of a margin that decides nothing
 FEWEST, MOST, NEARLY = 0.0, 17.0, 0.1  # comparisons to turn a verdict, as powers of 2
 

@@ -18,18 +18,27 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
-from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, partition_prior
+from prefkin.models.prefkin.degrees import NEAR, averaged, partition_prior
 from prefkin.models.prefkin.merging import Seating, as_share, crowd_prior, merge, partition_evidence, summed_sets
 from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Mixture, Prior, alone_in, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
 from prefkin.models.prefkin.scales import Scaling, common_mean, with_common_mean
-from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, bounded, is_crowd, searching, very_thin
+from prefkin.models.prefkin.settings import (
+    GROUPS,
+    LIMITS,
+    SCALES,
+    TRUST,
+    Effort,
+    bounded,
+    is_crowd,
+    searching,
+    very_thin,
+)
 
 __all__ = ["find_groups"]
 
-STARTS = (0.02, 0.2)  # τ² as a share of the variance between users; of few answers the wider one finds more groups
-WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # likewise, where little is known of it
+WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # τ² over the variance between users
 ONE_RESTAURANT = Seating(0.0, 0.0)  # of concentration 1, in which a set of n weighs (n − 1)!
 
 
@@ -42,7 +51,7 @@ def find_groups(data: Signed, degrees: Mixture, like: Mixture | None = None) -> 
     """
     effort, spread, found = searching(data), degrees.prior.within, list[Mixture]()
     if like is None:
-        some = STARTS[-effort.starts :] if very_thin(data) else STARTS[: effort.starts]
+        some = GROUPS.starts[-effort.starts :] if very_thin(data) else GROUPS.starts[: effort.starts]
         starts = [(start, np.arange(len(data))) for start in some]
     else:
         starts = [(like.prior.within / like.prior.alone, _partition(like.share))]
@@ -146,7 +155,7 @@ def _scales(
         prior = with_common_mean(centres, apart, prior)
         within, between = bounded(prior.within * scaling.within), bounded(prior.between * scaling.between)
         after = prior._replace(within=within, between=between)
-        if step == effort.steps - 1 or scaling.change < NEAR_ENOUGH:
+        if step == effort.steps - 1 or scaling.change < SCALES.waiting:
             break
         prior = after
     if scaling.determined >= TRUST.determined:

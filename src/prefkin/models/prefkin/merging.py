@@ -19,13 +19,11 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.inference.quadratics import Terms
 from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
 from prefkin.models.prefkin.mixture import Prior, pieces
-from prefkin.models.prefkin.settings import LIMITS, is_crowd
+from prefkin.models.prefkin.settings import GROUPS, LIMITS, is_crowd
 
 __all__ = ["Seating", "as_share", "crowd_prior", "merge", "partition_evidence", "summed_sets"]
 
-USUAL = (1.5, 5.0, np.inf)  # members of a group, as merging a crowd expects them: clear unions first
 ROWS = 256  # sets of about the same information whose partners are looked up together
-FEW = 64  # sets all of whose pairs are weighed
 
 
 def merge(users: Terms, prior: Prior, partition: IntArray, partners: int) -> IntArray:
@@ -167,7 +165,7 @@ def _merge_many(users: Terms, prior: Prior, partition: IntArray, partners: int) 
     sizes, tried = np.bincount(partition), list[tuple[float, IntArray]]()
     if sizes.max() > 1:
         return merge_crowd(users, prior, partition, Seating.of(sizes), partners)
-    for usual in USUAL:
+    for usual in GROUPS.usual:
         partition = merge_crowd(users, prior, partition, Seating.of_groups_of(usual, len(users)), partners)
         tried.append((partition_evidence(users, partition, prior) + crowd_prior(np.bincount(partition)), partition))
     return max(tried, key=lambda each: each[0])[1]
@@ -276,7 +274,7 @@ def _likely_pairs(sums: Terms, prior: Prior, partners: int) -> tuple[IntArray, I
     are looked up together, with their mean: then all gains are one product of matrices.
     """
     n, d = sums.a.shape
-    if n <= max(2 * partners, FEW):
+    if n <= max(2 * partners, GROUPS.all_pairs):
         return np.triu_indices(n, 1)
     mean = sums.A.mean(axis=0, dtype=np.float64)
     values, axes = np.linalg.eigh(mean)

@@ -29,7 +29,6 @@ from prefkin.models.prefkin.person import Part, Person
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [
-    "IN_CACHE",
     "Apart",
     "Centres",
     "Crowd",
@@ -44,10 +43,6 @@ __all__ = [
     "pieces",
     "solved",
 ]
-
-AT_ONCE = 1 << 16  # numbers of matrices of which several are made on the way
-IN_CACHE = 1 << 19  # numbers of small matrices worked on at once: more would not stay in the cache
-FAR = 10.0  # standard deviations from what all share: no centre of a group is there
 
 
 class Prior(NamedTuple):
@@ -212,7 +207,7 @@ class Mixture:
         """
         prior, group = self.prior, np.argmax(self.weights[users], axis=1)
         centres = np.concatenate([self.centres.mean, prior.m0[None]])
-        far = ((centres - prior.m0) ** 2).sum(axis=1) > FAR**2 * len(prior.m0) * prior.between
+        far = ((centres - prior.m0) ** 2).sum(axis=1) > LIMITS.farthest**2 * len(prior.m0) * prior.between
         alone = (group == self.share.shape[1]) | far[group]
         centre = np.where(alone[:, None], prior.m0, centres[group])
         return Around(users, centre, np.where(alone, prior.alone, prior.within))
@@ -230,7 +225,7 @@ class Mixture:
             return mean, variance
         sure = self.share.max(axis=1, initial=0.0) >= 1.0 - LIMITS.unlikely
         torn = np.flatnonzero(~sure)
-        for piece in pieces(len(torn), data.dim**2, IN_CACHE):
+        for piece in pieces(len(torn), data.dim**2, LIMITS.in_cache):
             who = torn[piece]
             for user, C in zip(who.tolist(), covariances(self, who), strict=True):
                 own = data.own(user)
@@ -251,7 +246,7 @@ def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
     who = np.arange(*users.indices(len(mixture))) if isinstance(users, slice) else users
     d = len(mixture.prior.m0)
     found = np.empty((len(who), d, d))
-    for piece in pieces(len(who), d * d, AT_ONCE):
+    for piece in pieces(len(who), d * d, LIMITS.on_the_way):
         found[piece] = _covariances(mixture, who[piece])
     return found
 

@@ -11,10 +11,12 @@ from prefkin.inference.quadratics import Signed
 __all__ = [
     "CALIBRATION",
     "DRAWN",
+    "GROUPS",
     "HABIT",
     "LIMITS",
     "METRIC",
     "PLACING",
+    "SCALES",
     "TRUST",
     "Effort",
     "affordable",
@@ -36,7 +38,10 @@ class Limits:
     unlikely: float = 1e-6  # probability below which a group is not looked at
     sure: float = 0.999  # probability from which somebody's place is taken as found
     clear: float = 14.0  # log odds beyond which a group needs no exact look: e⁻¹⁴ is `unlikely`
+    farthest: float = 10.0  # standard deviations from what all share: no centre of a group is there
     at_once: int = 1 << 23  # numbers held at a time beside the users' own
+    on_the_way: int = 1 << 16  # numbers of matrices of which several are made on the way
+    in_cache: int = 1 << 19  # numbers of small matrices worked on at once: more would not stay in the cache
     kept: int = 1 << 24  # numbers of covariances kept for predictions
     most_users: int = 200  # from whom the prior is learnt; its scales are then known to some percent
     most_crowd: int = 20_000  # among whom groups are sought: everybody else is placed among what is found
@@ -69,6 +74,7 @@ class Calibration:
     answers: int = 20_000  # by which options are judged: more people tell no more about a handful of numbers
     reach: int = 2  # half decades to either side of the best variances so far that are tried
     moves: int = 4  # of the best so far
+    from_none: tuple[int, ...] = (-4, -2)  # half decades tried again where no variance between people is best so far
     directions: int = 128  # in which options are judged, where they hold `most_of_it`
     most_of_it: float = 0.75  # of what rows vary
     farther: float = 0.1  # held-out log-likelihood against half a decade squared between a variance and its evidence
@@ -86,16 +92,23 @@ class Calibration:
 class Learning:
     """How a covariance of people is learnt."""
 
-    full_up_to: int = 40  # features
+    full_up_to: int = 40  # features: beyond, a few directions by evidence, mixed with isotropic, gained nothing sure
     effort: float = 1e8  # multiplications a round: of as many users, up to all
     rounds: int = 60  # from all rows
     again: int = 10  # from part of them, starting with that
+    at_least: int = 4  # before it may be taken as found
+    scales: int = 4  # of both scales in the metric, which was learnt with them
+    unhindered: int = 10  # in which sites move all of the way: should they swing,
+    pace: float = 0.7  # of it later
     imaginary: float = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
     free: float = 1.0  # and of a full covariance of many people,
     many: int = 200  # that is, of so many: of fewer, it would take two groups for a direction in which people differ
     real: float = 1e-9  # of the largest variance: below, it is rounding
     settled: float = 2e-3  # change of log variances along any axis at which a covariance is taken as found
-    longest: float = 20.0  # steps at once, while they agree
+    longest: float = 20.0  # steps at once, while they agree:
+    longer: float = 1.5  # times as many as before,
+    shorter: float = 0.4  # and where a step turns back
+    farthest: float = 10.0  # factor between a variance and what one step promises it, up or down
     most: float = 0.7  # change of a log variance in one step
 
 
@@ -120,6 +133,7 @@ class Drawn:
     directions: int = 12  # in which margins matched together vary: beyond, draws are too rare everywhere
     draws: int = 1 << 16  # at most: variances to some permille
     numbers: int = 1 << 21  # draws of everybody's margins
+    freedom: float = 6.0  # of the multivariate t law that is drawn from: its tails are longer than a posterior's
     effective: float = 4000.0  # draws that independent ones would have to be as many as, else sites stay
     rounds: int = 4
     settled: float = 0.002  # standard deviations, or share of a variance
@@ -128,16 +142,59 @@ class Drawn:
 
 
 @dataclass(frozen=True)
+class Scales:
+    """How it is learnt how far people are from what they share, τ², and that from nothing, σ²."""
+
+    rounds: int = 16  # of sites, then scales
+    crowd: int = 2  # likewise, of a crowd, from the scales of some,
+    other_units: int = 1  # or from sites in other units
+    first: float = 6.0  # variance of margins to try first: clear, but not certain answers
+    apart: float = 4.0  # factor between variances tried,
+    farthest: int = 4  # and how many of them to either side
+    believed: float = 0.4  # change of log τ² that sites matched to a strength may still ask for
+    most: float = 6.0  # factor by which a scale changes at once, since sites agree with the last one only
+    waiting: float = 0.05  # change of log scales at which they wait for better sites,
+    settled: float = 0.003  # and at which the fit is taken as found
+    steady: float = 0.97  # ratio of growth below which all the steps to come are taken at once: near 1 they have no end
+    leap: float = 1.0  # change of log scales by that at most
+    least_pace: float = 0.25  # share of the way that sites move at least
+    agreeing: int = 20  # rounds at most of matching sites, half of the way, to scales that are means,
+    agreed: float = 0.001  # and change of everybody's mean, of its length, at which they are
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How groups are sought."""
+
+    starts: tuple[float, ...] = (0.02, 0.2)  # τ² as a share of the variance between users;
+    thin: float = 0.75  # answers a feature below which the wider one finds more, where one has to do
+    usual: tuple[float, ...] = (1.5, 5.0, np.inf)  # members of a group, as merging expects them: clear unions first
+    all_pairs: int = 64  # sets of a crowd up to which all pairs are weighed
+
+
+@dataclass(frozen=True)
 class Placing:
     """Who belongs where among the groups there are."""
 
+    others: float = 1e-3  # in a group from which it may be joined
+    members: float = 1e-2  # below which a group is dropped
+    share: float = 1e-9  # from which somebody's answers are taken out of a group
+    undamped: int = 4  # rounds in which memberships move all of the way, then half: two partitions might alternate
+    settled: float = 1e-3  # change of memberships, of a crowd in the mean, at which nobody is asked again
+    moved: float = 0.01  # of one's own from which one is
+    rounds: int = 8  # of sites, then places, of newcomers
+    moves: int = 2  # of everybody who did not teach the prior and is not sure
+    still: float = 0.25  # change of a margin that sites need not follow: log σ leaves its parabola by .0003 at most
+    narrow: float = 0.25  # variance of a margin over which that holds, too
+    first: float = 1 / 6  # of all people in shards, and
+    times: int = 2  # as many as taught the prior: so many at least are placed first
     # of those who did not teach the prior, which is done once; a search spares more, as it does both in each round
     contenders: int = 12  # groups of which an exact look is taken for each user
     partners: int = 12  # sets with which a set of people left alone may merge
 
 
-LIMITS, TRUST, CALIBRATION, METRIC, HABIT, DRAWN, PLACING = (
-    Limits(), Trust(), Calibration(), Learning(), Side(), Drawn(), Placing()
+LIMITS, TRUST, CALIBRATION, METRIC, HABIT, DRAWN, SCALES, GROUPS, PLACING = (
+    Limits(), Trust(), Calibration(), Learning(), Side(), Drawn(), Scales(), Groups(), Placing()
 )  # fmt: skip
 
 
@@ -200,7 +257,7 @@ def affordable(data: Signed) -> Effort:
     def between(most: int, least: int) -> int:
         return round(most + economy * (least - most))
 
-    probes = int(_JUDGING / max(CALIBRATION.folds * 20 * person, 1.0))
+    probes = int(_JUDGING / max(CALIBRATION.folds * 20 * person, 1.0))  # of some 20 options
     return Effort(
         starts=between(2, 1),
         rounds=between(4, 3),
@@ -220,7 +277,7 @@ def affordable(data: Signed) -> Effort:
 
 def very_thin(data: Signed) -> bool:
     """Have they so few answers for so many features that groups, and their scales, start out far too weak?"""
-    return len(data.X) < 0.75 * len(data) * data.dim
+    return len(data.X) < GROUPS.thin * len(data) * data.dim
 
 
 def _person(rows: float, d: int) -> float:

@@ -31,7 +31,6 @@ from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, p
 from prefkin.inference.steps import farthest
 from prefkin.models.prefkin.merging import as_share, merge
 from prefkin.models.prefkin.mixture import (
-    IN_CACHE,
     Centres,
     Crowd,
     Mixture,
@@ -42,7 +41,7 @@ from prefkin.models.prefkin.mixture import (
     pieces,
     solved,
 )
-from prefkin.models.prefkin.places import NOBODY, asked_anew, place
+from prefkin.models.prefkin.places import asked_anew, place
 from prefkin.models.prefkin.settings import LIMITS, PLACING
 
 __all__ = [
@@ -61,11 +60,6 @@ __all__ = [
     "settle_parts",
 ]
 
-ROUNDS = 2  # in which everybody may move
-SEATED = 1e-3  # mean change of memberships at which nobody need be asked again
-MOVED = 0.01  # change of one's own from which one is asked again
-STILL = 0.25  # change of a margin that sites need not follow: over it log σ leaves its parabola by 0.0003 at most
-NARROW = 0.25  # variance of a margin over which that holds, too
 NEW = -1  # a group that was not there when people were placed
 NONE = -1.0  # slack of those whose margins have to be looked at
 HYPERBOLA = float(np.log(4.0)) ** 2  # log σ(m) ≈ (m − √(m² + log² 4)) / 2, right at 0 and far from it
@@ -77,7 +71,7 @@ class State(NamedTuple):
     share: FloatArray  # (n, K) probability of each group
     sites: Sites
     asked: BoolArray  # (n,) whose place is not sure yet
-    slack: FloatArray  # (n,) way of a group's centre since then with which no margin moves by more than `STILL`
+    slack: FloatArray  # (n,) way of a group's centre since then with which no margin moves by more than `PLACING.still`
 
     def between(self, users: slice, starts: IntArray) -> State:
         """Of people at consecutive positions; `starts` says where the rows of each of them all begin."""
@@ -121,7 +115,7 @@ class Sums(NamedTuple):
     @property
     def settled(self) -> bool:
         """Nobody need be asked again."""
-        return bool(self.moved < SEATED * self.people[0] or not self.people[1])
+        return bool(self.moved < PLACING.settled * self.people[0] or not self.people[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +217,7 @@ class Parts(Protocol):
 def a_few(people: int, centres: Centres) -> Iterator[slice]:
     """Slices of so many people, few enough that what is made of them stays in the cache: not fewer than groups."""
     K, d = centres.mean.shape
-    room = IN_CACHE if d <= STACKED_UP_TO else LIMITS.at_once
+    room = LIMITS.in_cache if d <= STACKED_UP_TO else LIMITS.at_once
     return pieces(people, d * d, max(room, min(K * d * d, LIMITS.at_once)))
 
 
@@ -240,7 +234,7 @@ def _placed(data: Signed, told: Told) -> tuple[State, Sums]:
     sites, found = _begun(data, told.around)
     placed = place(told.around, data, 1, PLACING.contenders, sure=LIMITS.sure, sites=sites)
     unsure, far = placed.share.max(axis=1, initial=0.0) < LIMITS.sure, placed.moved(data)
-    again = np.flatnonzero(~found | unsure | (far > STILL))
+    again = np.flatnonzero(~found | unsure | (far > PLACING.still))
     share, terms = placed.share.copy(), placed.terms
     if len(again):
         few = data.some(again)
@@ -248,13 +242,13 @@ def _placed(data: Signed, told: Told) -> tuple[State, Sums]:
         better = place(told.around, few, 1, PLACING.contenders, sure=LIMITS.sure, sites=sites)
         share[again], far[again] = better.share, better.moved(few)
         # seats are chosen by the second sites after the centre's, or the third from nowhere: others overshoot
-        moved = np.flatnonzero((far[again] > STILL) & ~found[again])
+        moved = np.flatnonzero((far[again] > PLACING.still) & ~found[again])
         sites, terms = _with(placed, data, again, *_matched(better, few, moved))
         far[again[moved]] = np.inf
     assert terms is not None
     share[told.who], far[told.who] = told.share, np.inf  # they shaped the groups: their own data were taken out then
     most = share.max(axis=1, initial=0.0)
-    slack = (STILL - far) / above_zero(np.sqrt(farthest(data.sizes, data.starts)))  # G in `forms` is below I
+    slack = (PLACING.still - far) / above_zero(np.sqrt(farthest(data.sizes, data.starts)))  # G in `forms` is below I
     state = State(share, sites, most < LIMITS.sure, np.where(most == 1.0, slack, NONE))
     counts = np.array([len(share), int(state.asked.sum())])
     return state, Sums(terms.summed(share), share.sum(axis=0), 0.0, counts)
@@ -276,7 +270,7 @@ def seat_step(people: People, state: State | None, told: Told) -> tuple[State, S
         change, share[who] = change + crowd.summed(new - old), new
         moved += np.append((new - old).sum(axis=0), np.abs(new - old).sum())
         unsure = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure
-        left[who] = unsure & (np.abs(new - old).max(axis=1, initial=0.0) > MOVED)
+        left[who] = unsure & (np.abs(new - old).max(axis=1, initial=0.0) > PLACING.moved)
     sums = Sums(change, moved[:-1], float(moved[-1]), np.array([len(share), int(left.sum())]))
     return State(share, state.sites, left, np.where(state.asked, NONE, state.slack)), sums
 
@@ -294,7 +288,7 @@ def match_step(people: People, state: State | None, told: Told) -> tuple[State, 
         who = looked_at[piece]
         data, rows = people.some(who), people.rows_of(who)
         found = finish(data, State.settled(share[who], state.sites.of(rows)), around)
-        again = np.flatnonzero(found.moved(data) > STILL)
+        again = np.flatnonzero(found.moved(data) > PLACING.still)
         if not len(again):
             continue
         assert found.terms is not None
@@ -311,13 +305,13 @@ def _begun(data: Signed, around: Mixture) -> tuple[Sites, BoolArray]:
     That is so for those whose margins vary little within their group; sites of others begin where nobody is known.
     """
     prior, centres, widest = around.prior, around.centres, farthest(data.sizes, data.starts)
-    if not len(around.sizes) or not (prior.within * widest <= NARROW).any():
+    if not len(around.sizes) or not (prior.within * widest <= PLACING.narrow).any():
         return prior.start(data), np.zeros(len(data), dtype=bool)
     margin = np.asarray(data.X @ centres.mean.T.astype(data.X.dtype), dtype=np.float64)
     fits = 0.5 * data.weights[:, None] * (margin - np.sqrt(margin**2 + HYPERBOLA))
     likeliest = np.argmax(per_user_sum(fits, data.starts) + np.log(above_zero(around.sizes)), axis=1)
     variance = prior.within + np.einsum("kii->k", centres.doubt, dtype=np.float64) / data.dim
-    found = variance[likeliest] * widest <= NARROW
+    found = variance[likeliest] * widest <= PLACING.narrow
     where = np.repeat(likeliest, np.diff(data.starts))
     mean, none = margin[np.arange(len(margin)), where], np.zeros(len(margin))
     belief = mean, variance[where] * data.sizes
@@ -392,8 +386,8 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
     columns = np.arange(len(kept))  # of memberships, in all parts: which groups they were when people were placed
     if not known.by_degrees:
         sums, seats = _with_sets_of_loners(parts.loners(around, LIMITS.most_crowd), sums, prior)
-        for _ in range(ROUNDS):
-            kept = sums.sizes > NOBODY
+        for _ in range(PLACING.moves):
+            kept = sums.sizes > PLACING.members
             if not kept.any():
                 break
             sums, seats = sums.of(kept), seats._replace(share=seats.share[:, kept])
@@ -402,7 +396,7 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
             seats = Seats.none(len(columns))
             if sums.settled:
                 break
-        kept = sums.sizes > NOBODY
+        kept = sums.sizes > PLACING.members
         sums = sums.of(kept)
         around, kept = say(sums), kept[: len(columns)]
         columns = columns[kept]

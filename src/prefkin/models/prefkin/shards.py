@@ -52,7 +52,7 @@ from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, Others, alone_in, nobody
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.people import PeopleInShards, Posteriors
-from prefkin.models.prefkin.settings import LIMITS
+from prefkin.models.prefkin.settings import LIMITS, PLACING
 from prefkin.models.prefkin.settling import (
     STEPS,
     Loners,
@@ -73,7 +73,6 @@ __all__ = ["fit_shards"]
 
 FORMAT = 6  # of files of a run that goes on
 AT_A_TIME = 512  # people read at once
-FIRST, TIMES = 1 / 6, 2  # of all people, and of those who taught the prior: so many at least are placed first
 
 
 # -- work on one shard, wherever it is done --------------------------------------------------------------------------
@@ -282,7 +281,7 @@ class ShardParts:
 
 def _turns(data: ShardedComparisons, labels: LabelArray) -> list[list[int]]:
     """First the shards in which those are who taught the prior, and some times as many people; then the others."""
-    enough, numbers = max(FIRST * data.n_users, TIMES * len(labels)), data.inhabited
+    enough, numbers = max(PLACING.first * data.n_users, PLACING.times * len(labels)), data.inhabited
     first = int(np.searchsorted(np.cumsum(data.users), enough)) + 1
     early, late = [k for k in numbers if k < first], [k for k in numbers if k >= first]
     return [early, late] if len(late) > len(early) else [numbers]
