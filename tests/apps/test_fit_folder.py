@@ -168,7 +168,7 @@ def undisturbed(tmp_path_factory):
     """What is known about people when nobody dies."""
     folder = folder_of(people(rows=8), tmp_path_factory.mktemp("alone") / "votes")
     data = prefkin.open_comparisons(folder, rows_a_shard=200, memory=1)
-    found = prefkin.PrefKin().fit(data)._crowd.people
+    found = prefkin.PrefKin().fit(data)._in_shards.people
     return {shard_name(number): (found / shard_name(number)).read_bytes() for number in range(data.n_shards)}
 
 
@@ -188,7 +188,7 @@ def test_two_workers_one_of_which_dies(votes, undisturbed, stage):
         model = prefkin.PrefKin().fit(data)
         killer.wait()
     assert killer.returncode == 0
-    assert {name: (model._crowd.people / name).read_bytes() for name in undisturbed} == undisturbed
+    assert {name: (model._in_shards.people / name).read_bytes() for name in undisturbed} == undisturbed
 
 
 KILLER = """

@@ -93,7 +93,7 @@ def test_with_everybody_in_the_sample_the_fit_is_that_in_memory(model, memory):
     np.testing.assert_allclose(model.theta_[order], memory.theta_, atol=1e-9)
     np.testing.assert_allclose(model.membership_[order], memory.membership_, atol=1e-9)
     np.testing.assert_allclose(model.radius_[order], memory._radii, atol=1e-9)
-    assert model._crowd.temperature == memory._fitted.temperature
+    assert model._in_shards.temperature == memory._fitted.temperature
     assert model.evidence_ == pytest.approx(memory.evidence_)
 
 
@@ -130,7 +130,7 @@ def test_the_bytes_do_not_depend_on_who_computed_them(large, sampled, tmp_path, 
             model = prefkin.PrefKin().fit(other)
     for number in range(sampled.n_shards):
         name = shard_name(number)
-        assert (model._crowd.people / name).read_bytes() == (large._crowd.people / name).read_bytes()
+        assert (model._in_shards.people / name).read_bytes() == (large._in_shards.people / name).read_bytes()
 
 
 def test_what_a_model_offers_is_the_same_as_in_memory(model, memory):
@@ -170,7 +170,7 @@ def test_a_saved_model_reads_the_shard_of_a_user_only(large, tmp_path):
     Z, users = np.ones((4, DIM)), np.array([3, 9, 3, 250])
     np.testing.assert_array_equal(model.predict_proba(Z, users=users), large.predict_proba(Z, users=users))
     assert str(model.summary()) == str(large.summary())
-    mine = int(large._crowd.data.shard_of(np.array([3]))[0])
+    mine = int(large._in_shards.data.shard_of(np.array([3]))[0])
     for file in (folder / "people").iterdir():
         if file.name != shard_name(mine):
             file.unlink()
@@ -178,7 +178,7 @@ def test_a_saved_model_reads_the_shard_of_a_user_only(large, tmp_path):
     with pytest.raises(UnknownUser):
         model.belief("nobody")
     large.save(folder)  # takes the place of the former one
-    assert len(list((folder / "people").iterdir())) == len(large._crowd.data.inhabited)
+    assert len(list((folder / "people").iterdir())) == len(large._in_shards.data.inhabited)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
@@ -235,7 +235,7 @@ def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkey
     assert len({step for step, _ in finished if step.endswith("place")}) == turns
     for number in range(sampled.n_shards):
         name = shard_name(number)
-        assert (model._crowd.people / name).read_bytes() == (large._crowd.people / name).read_bytes()
+        assert (model._in_shards.people / name).read_bytes() == (large._in_shards.people / name).read_bytes()
 
 
 def test_bytes_that_flip_after_the_first_step_are_noticed_by_the_last(sampled, tmp_path, monkeypatch):

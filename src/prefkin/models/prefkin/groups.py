@@ -20,7 +20,7 @@ from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.degrees import NEAR, averaged, partition_prior
 from prefkin.models.prefkin.merging import Seating, as_share, crowd_prior, merge, partition_evidence, summed_sets
-from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Mixture, Prior, alone_in, solved
+from prefkin.models.prefkin.mixture import AllTerms, Apart, Centres, Mixture, Prior, alone_in, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
 from prefkin.models.prefkin.scales import Scaling, common_mean, with_common_mean
@@ -78,14 +78,14 @@ def _from_start(
         for again in range(effort.passes):
             terms = users.at(ahead.within) if again else terms
             prior, ahead, terms = _scales(users, terms, share, ahead, spread, effort)
-            crowd = Crowd(users, prior.within, terms)
-            share = assign(crowd, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
+            every = AllTerms(users, prior.within, terms)
+            share = assign(every, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
         found = solved(users, sites, share, prior, terms=terms)
         if last or (turn > 0 and _as_before(share, partition)):
             return [replace(found, evidence=_believable_evidence(data, found))]
         stretch = _stretch(data, found) if turn == 0 and very_thin(data) else 1.0
         sites = found.refined(data, stretch, effort.pace)
-        del users, terms, crowd, found  # room for the next ones
+        del users, terms, every, found  # room for the next ones
         users, ahead, spread = expand(data, sites), ahead.stretched(stretch), stretch**2 * spread
         terms, before = users.at(ahead.within), _partition(share)
         partition = merge(terms, ahead, before, effort.partners)

@@ -29,9 +29,9 @@ from prefkin.models.prefkin.person import Part, Person
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [
+    "AllTerms",
     "Apart",
     "Centres",
-    "Crowd",
     "Mixture",
     "Others",
     "Prior",
@@ -289,17 +289,17 @@ def solved(
     centres: Centres | None = None,
 ) -> Mixture:
     """Everybody's posterior with these memberships; `terms` are for τ², `centres` those of the groups, where known."""
-    crowd = Crowd(users, prior.within, terms)
-    centres = Centres.of(crowd.summed(share), prior) if centres is None else centres
+    every = AllTerms(users, prior.within, terms)
+    centres = Centres.of(every.summed(share), prior) if centres is None else centres
     middle, trust, mean = share @ centres.mean, share.sum(axis=1), np.empty((len(share), users.dim))
-    for piece, own in crowd:
+    for piece, own in every:
         mean[piece] = own.posterior_means(middle[piece], prior.within, trust[piece])
     alone = alone_in(share)
     apart = np.flatnonzero(alone > LIMITS.unlikely / 2.0)
     if len(apart):
         w = alone[apart]
         mean[apart] += users.some(apart).posterior_means(w[:, None] * prior.m0, prior.alone, w)
-    return Mixture(users, share, mean, prior, centres, sites, evidence, crowd.terms)
+    return Mixture(users, share, mean, prior, centres, sites, evidence, every.terms)
 
 
 def nobody(centres: Centres, prior: Prior, others: Others, evidence: float = -np.inf) -> Mixture:
@@ -312,7 +312,7 @@ def nobody(centres: Centres, prior: Prior, others: Others, evidence: float = -np
     )
 
 
-class Crowd:
+class AllTerms:
     """Everybody's terms for τ²: held, or made a few users at a time where there is no room for all."""
 
     def __init__(self, users: Quadratics, within: float, terms: Terms | None = None) -> None:

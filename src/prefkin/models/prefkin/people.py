@@ -24,7 +24,7 @@ from prefkin.execution.blas import single_threaded
 from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, per_user_sum
-from prefkin.models.files import LATER, PEOPLE, read_crowd, write_crowd
+from prefkin.models.files import LATER, PEOPLE, read_in_shards, write_in_shards
 from prefkin.models.prefkin.arrays import Arrays, as_groups, of_groups
 from prefkin.models.prefkin.calibrate import Fitted, losses_by_temperature
 from prefkin.models.prefkin.metric import Metric
@@ -35,7 +35,7 @@ from prefkin.models.prefkin.settling import State, finish
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["PeopleInShards", "Posteriors", "by_label", "load_crowd"]
+__all__ = ["PeopleInShards", "Posteriors", "by_label", "load_in_shards"]
 
 
 class Posteriors(NamedTuple):
@@ -247,20 +247,20 @@ class PeopleInShards:
         arrays = {"root": self.metric.root, "counts": self.counts.astype(np.int64), "sums": self.sums}
         for k, groups in enumerate(self.groups):
             arrays |= {f"{k}.{name}": values for name, values in of_groups(groups).items()}
-        write_crowd(folder, "PrefKin", self.data, about, arrays, self.people, self.later)
+        write_in_shards(folder, "PrefKin", self.data, about, arrays, self.people, self.later)
 
 
-def load_crowd(folder: Path) -> PrefKin:
+def load_in_shards(folder: Path) -> PrefKin:
     """What `save` wrote."""
     from prefkin.models.prefkin.estimator import PrefKin
 
-    about, arrays, data = read_crowd(folder)
+    about, arrays, data = read_in_shards(folder)
     groups = []
     for k in range(about["groups"]):
         parts = {name.removeprefix(f"{k}."): values for name, values in arrays.items() if name.startswith(f"{k}.")}
         groups.append(as_groups(parts))
     model = PrefKin(**about["parameters"])
-    model._crowd = PeopleInShards(
+    model._in_shards = PeopleInShards(
         data,
         folder / PEOPLE,
         about["parameters"],
@@ -276,5 +276,5 @@ def load_crowd(folder: Path) -> PrefKin:
     )
     model._past = dict(about.get("past", {}))
     model._read_shards(data)
-    model.structure_, model.evidence_ = model._crowd.structure, model._crowd.evidence
+    model.structure_, model.evidence_ = model._in_shards.structure, model._in_shards.evidence
     return model

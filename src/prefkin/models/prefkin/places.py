@@ -16,26 +16,26 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import joining_gain, joint_evidence, set_evidence
-from prefkin.models.prefkin.mixture import Centres, Crowd, Mixture, Others, Prior, alone_in, nobody, pieces, solved
+from prefkin.models.prefkin.mixture import AllTerms, Centres, Mixture, Others, Prior, alone_in, nobody, pieces, solved
 from prefkin.models.prefkin.settings import LIMITS, PLACING, affordable, is_crowd
 
 __all__ = ["asked_anew", "assign", "place"]
 
 
-def assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contenders: int) -> FloatArray:
+def assign(every: AllTerms, share: FloatArray, prior: Prior, rounds: int, contenders: int) -> FloatArray:
     """Soft memberships: a user's own data are taken out of a group before it is asked how well it fits.
 
     Those who are sure of their place in one round are not asked again.
     """
-    alone = crowd.users.evidences(prior.m0, prior.alone) + prior.lonely
+    alone = every.users.evidences(prior.m0, prior.alone) + prior.lonely
     asked, many = np.arange(len(share)), is_crowd(len(share))
     for turn in range(rounds):
         share = share[:, share.sum(axis=0) > PLACING.members]
         if share.shape[1] == 0:
             break
         others = Others(share.sum(axis=0), by_degrees=False)
-        groups, old = nobody(Centres.of(crowd.summed(share), prior), prior, others), share[asked]
-        new = asked_anew(crowd, share, asked, alone[asked], groups, contenders)
+        groups, old = nobody(Centres.of(every.summed(share), prior), prior, others), share[asked]
+        new = asked_anew(every, share, asked, alone[asked], groups, contenders)
         moved = np.abs(new - old)
         change = float(moved.sum()) / len(share) if many else float(moved.max(initial=0.0))
         share[asked] = new if turn < PLACING.undamped else (new + old) / 2.0
@@ -47,7 +47,7 @@ def assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contender
 
 
 def asked_anew(
-    crowd: Crowd,
+    every: AllTerms,
     share: FloatArray,
     asked: IntArray,
     alone: FloatArray,
@@ -60,7 +60,7 @@ def asked_anew(
     From a probability of `sure` on, a place is taken as found: nothing is left for others.
     """
     new = np.empty((len(asked), len(groups.sizes)))
-    for piece, own in crowd:
+    for piece, own in every:
         some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
         mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
         fits = _fits(mine, share[asked[some]], groups, alone[some], contenders, sure)

@@ -1,7 +1,7 @@
 """Everybody under a prior learnt from some of them: placed one by one, then all together.
 
 People come in parts, of which each is looked at alone; what they have in common are sums over them. So a part may be
-all that is in memory, or a shard of a crowd that no memory holds, on whichever machine:
+all that is in memory, or a shard of more people than memory holds, on whichever machine:
 
     place   everybody among the groups as they are known; where there are many parts, some first, who tell the others
             more about the groups than those did who taught the prior
@@ -31,8 +31,8 @@ from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, p
 from prefkin.inference.steps import farthest
 from prefkin.models.prefkin.merging import as_share, merge
 from prefkin.models.prefkin.mixture import (
+    AllTerms,
     Centres,
-    Crowd,
     Mixture,
     Others,
     Prior,
@@ -265,9 +265,9 @@ def seat_step(people: People, state: State | None, told: Told) -> tuple[State, S
     for piece in a_few(len(asked), around.centres):
         who = asked[piece]
         users, old = expand(people.some(who), state.sites.of(people.rows_of(who))), share[who]
-        alone, crowd = users.evidences(prior.m0, prior.alone) + prior.lonely, Crowd(users, prior.within)
-        new = asked_anew(crowd, old, np.arange(len(who)), alone, around, PLACING.contenders, LIMITS.sure)
-        change, share[who] = change + crowd.summed(new - old), new
+        alone, every = users.evidences(prior.m0, prior.alone) + prior.lonely, AllTerms(users, prior.within)
+        new = asked_anew(every, old, np.arange(len(who)), alone, around, PLACING.contenders, LIMITS.sure)
+        change, share[who] = change + every.summed(new - old), new
         moved += np.append((new - old).sum(axis=0), np.abs(new - old).sum())
         unsure = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure
         left[who] = unsure & (np.abs(new - old).max(axis=1, initial=0.0) > PLACING.moved)
