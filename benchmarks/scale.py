@@ -38,10 +38,10 @@ from prefkin.execution.executor import over_shards
 from prefkin.execution.progress import reporting
 from prefkin.inference.information import ball_radius
 from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.models.prefkin.in_shards.fit import _sample
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settings import TRUST
 from prefkin.models.prefkin.settling import settle
-from prefkin.models.prefkin.shards import _sample
 
 FILE_ROWS = 200_000
 
@@ -152,7 +152,7 @@ def _slices(n: int) -> list[slice]:
 
 def awake(number: int) -> None:  # noqa: ARG001 - as all work over shards
     """What a worker imports before its first task; long enough that each of them takes one."""
-    for module in ("prefkin.models.prefkin.shards", "prefkin.data.buckets"):
+    for module in ("prefkin.models.prefkin.in_shards.fit", "prefkin.data.buckets"):
         import_module(module)
     time.sleep(1.0)
 

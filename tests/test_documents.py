@@ -33,7 +33,9 @@ def test_the_order_of_the_packages_is_stated_once_and_for_all():
     assert listed(PACKAGE) == table == layers[-2::-1]
 
 
-@pytest.mark.parametrize("name", [*listed(PACKAGE), "models/off_c2pl", "models/prefkin", "apps/export"])
+@pytest.mark.parametrize(
+    "name", [*listed(PACKAGE), "models/off_c2pl", "models/prefkin", "models/prefkin/in_shards", "apps/export"]
+)
 def test_a_package_says_what_is_in_it(name):
     folder = PACKAGE / name
     files = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/__init__.py")}

@@ -17,9 +17,9 @@ import prefkin
 from prefkin.apps.cli.commands import run
 from prefkin.data.shards import MANIFEST, shard_name
 from prefkin.execution.executor import on_executor
-from prefkin.models.prefkin import arrays
+from prefkin.models.prefkin.in_shards import files
 from tests.conftest import prefkin_says
-from tests.models.prefkin.test_shards import folder_of, people
+from tests.models.prefkin.in_shards.test_shards import folder_of, people
 
 FIT = [sys.executable, "-m", "prefkin", "fit"]
 
@@ -122,7 +122,7 @@ def test_what_goes_wrong_is_one_line_and_the_former_model_stays(votes, tmp_path,
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
     forget()
-    monkeypatch.setattr(arrays, "write_atomically", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     refused("No space left on device")
     monkeypatch.undo()
     fcntl = pytest.importorskip("fcntl")

@@ -9,14 +9,14 @@ import numpy as np
 
 from prefkin.data.rows import Rows, UserRows
 from prefkin.execution.blas import in_one_order
-from prefkin.models.prefkin import shards
+from prefkin.models.prefkin.in_shards import fit
 from prefkin.models.prefkin.mixture import alone_in
 from prefkin.models.prefkin.settling import STEPS, Loners, Seats, State, finish, loners_of, settle_parts
 
 
 def in_turns(data, labels):
     """Everybody in the order in which shards take their turns, where these labels are, and how many are first."""
-    early, *late = ([data.shard(k) for k in turn] for turn in shards._turns(data, labels))
+    early, *late = ([data.shard(k) for k in turn] for turn in fit._turns(data, labels))
     parts = [*early, *(each for turn in late for each in turn)]
     everybody = UserRows(
         Rows.join([part.rows for part in parts]),

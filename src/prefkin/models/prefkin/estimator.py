@@ -49,7 +49,8 @@ from prefkin.models.prefkin.by_draws import matched_by_draws
 from prefkin.models.prefkin.calibrate import Fitted, temperature_of_groups
 from prefkin.models.prefkin.explain import difference_covariance, explained, own_share
 from prefkin.models.prefkin.file import restored, written
-from prefkin.models.prefkin.later import with_new_answers
+from prefkin.models.prefkin.in_shards.fit import fit_shards
+from prefkin.models.prefkin.in_shards.update import with_new_answers
 from prefkin.models.prefkin.lesson import Teacher
 from prefkin.models.prefkin.metric import KINDS, Metric
 from prefkin.models.prefkin.mixture import AllTerms, Mixture, finished, pieces
@@ -57,7 +58,6 @@ from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import settle
-from prefkin.models.prefkin.shards import fit_shards
 from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 

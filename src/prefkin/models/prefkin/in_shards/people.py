@@ -25,8 +25,8 @@ from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, per_user_sum
 from prefkin.models.files import LATER, PEOPLE, read_in_shards, write_in_shards
-from prefkin.models.prefkin.arrays import Arrays, as_groups, of_groups
 from prefkin.models.prefkin.calibrate import Fitted, losses_by_temperature
+from prefkin.models.prefkin.in_shards.files import Arrays, as_groups, of_groups
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, alone_in, finished
 from prefkin.models.prefkin.settings import TRUST

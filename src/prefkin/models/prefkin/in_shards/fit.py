@@ -29,7 +29,8 @@ from prefkin.execution.executor import over_shards, threads
 from prefkin.execution.usage import keep_freed_memory
 from prefkin.inference.quadratics import Signed
 from prefkin.models.files import PEOPLE
-from prefkin.models.prefkin.arrays import (
+from prefkin.models.prefkin.calibrate import Fitted, best_temperature
+from prefkin.models.prefkin.in_shards.files import (
     SHARE,
     Arrays,
     as_groups,
@@ -47,11 +48,10 @@ from prefkin.models.prefkin.arrays import (
     read_arrays,
     write_arrays,
 )
-from prefkin.models.prefkin.calibrate import Fitted, best_temperature
+from prefkin.models.prefkin.in_shards.people import PeopleInShards, Posteriors
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, Others, alone_in, nobody
 from prefkin.models.prefkin.modes import at_their_modes
-from prefkin.models.prefkin.people import PeopleInShards, Posteriors
 from prefkin.models.prefkin.settings import LIMITS, PLACING
 from prefkin.models.prefkin.settling import (
     STEPS,

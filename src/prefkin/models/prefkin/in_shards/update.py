@@ -23,10 +23,10 @@ from prefkin.data.shards import replaced, shard_name
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Terms
 from prefkin.models.files import PEOPLE, ROWS
-from prefkin.models.prefkin.arrays import Arrays
 from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.models.prefkin.in_shards.files import Arrays
+from prefkin.models.prefkin.in_shards.people import PeopleInShards, Posteriors, by_label
 from prefkin.models.prefkin.mixture import Centres, Mixture, Others, nobody
-from prefkin.models.prefkin.people import PeopleInShards, Posteriors, by_label
 from prefkin.models.prefkin.settling import State, finish
 from prefkin.models.prefkin.update import gain_of_refit, taken_in
 
