@@ -173,7 +173,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.integrations
-@pytest.mark.parametrize("stage", ["*-place/sums-*", "*-seat/sums-*", "*-match/sums-*", "people/told-*"])
+@pytest.mark.parametrize("stage", ["*-place/sums-*", "*-move/sums-*", "*-match/sums-*", "people/told-*"])
 def test_two_workers_one_of_which_dies(votes, undisturbed, stage):
     """A worker killed in the middle of a stage: the same bytes, and nobody had to do anything."""
     distributed = pytest.importorskip("distributed")

@@ -91,13 +91,13 @@ def test_whoever_does_not_move_is_not_asked_again(crowd):
     around, data = crowd
     first, sums = STEPS["place"](data, None, told(around))
     around = settling._told_by(around.prior, sums, False, 0.0)
-    second, _ = STEPS["seat"](data, first, told(around))
+    second, _ = STEPS["move"](data, first, told(around))
     moved = np.abs(second.share - first.share).max(axis=1)
     assert first.asked.sum() > second.asked.sum() > 0
     assert (moved[second.asked] > PLACING.moved).all()
     assert (second.share.max(axis=1)[second.asked] < 0.999).all()
     still = State.settled(second.share, second.sites)
-    third, change = STEPS["seat"](data, still, told(around))
+    third, change = STEPS["move"](data, still, told(around))
     assert change.moved == 0.0
     assert np.array_equal(third.share, second.share)
 

@@ -1,6 +1,6 @@
 """Why somebody counts for somebody else, or not: what speaks for it, in numbers and words, and what would change it.
 
-Everybody but `user` is left where they are. The group of `other` has prior odds by its size (the restaurant prior of
+Everybody but `user` is left where they are. The group of `other` has prior odds by its size (the prior of
 `groups`); the answers multiply them by how much better that group explains `user`'s answers than others do.
 """
 

@@ -19,7 +19,7 @@ from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.degrees import NEAR, averaged, partition_prior
-from prefkin.models.prefkin.merging import Seating, as_share, crowd_prior, merge, partition_evidence, summed_sets
+from prefkin.models.prefkin.merging import PartitionPrior, as_share, crowd_prior, merge, partition_evidence, summed_sets
 from prefkin.models.prefkin.mixture import AllTerms, Apart, Centres, Mixture, Prior, alone_in, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
@@ -39,7 +39,7 @@ from prefkin.models.prefkin.settings import (
 __all__ = ["find_groups"]
 
 WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # τ² over the variance between users
-ONE_RESTAURANT = Seating(0.0, 0.0)  # of concentration 1, in which a set of n weighs (n − 1)!
+CONCENTRATION_ONE = PartitionPrior(0.0, 0.0)  # a set of n weighs (n − 1)!
 
 
 @in_one_order
@@ -74,7 +74,7 @@ def _from_start(
     while True:
         share, last = as_share(partition), turn == effort.rounds - 1
         if is_crowd(len(data)):
-            ahead = ahead._replace(lonely=Seating.of(np.bincount(partition)).alone)
+            ahead = ahead._replace(lonely=PartitionPrior.of(np.bincount(partition)).alone)
         for again in range(effort.passes):
             terms = users.at(ahead.within) if again else terms
             prior, ahead, terms = _scales(users, terms, share, ahead, spread, effort)
@@ -121,11 +121,11 @@ def _kept(data: Signed, there: Mixture, before: IntArray, merged: IntArray, pace
         return merged, there.sites
     mine, rows, prior = data.some(who), data.rows_of(who), there.prior
     matched = there.some(data, who).refined(mine, step=pace)
-    seating = Seating.of(np.bincount(before)) if is_crowd(len(before)) else ONE_RESTAURANT
+    sets_prior = PartitionPrior.of(np.bincount(before)) if is_crowd(len(before)) else CONCENTRATION_ONE
 
     def evidence(terms: Terms, partition: IntArray, part_of: IntArray) -> FloatArray:
         sets, place = np.unique(partition[who], return_inverse=True)
-        found = set_evidence(summed_sets(terms, place), prior.m0, prior.between) + seating.weigh(np.bincount(place))
+        found = set_evidence(summed_sets(terms, place), prior.m0, prior.between) + sets_prior.weigh(np.bincount(place))
         return np.asarray(np.bincount(part_of[sets], found, minlength=n_parts), dtype=np.float64)
 
     after = evidence(expand(mine, matched).at(prior.within), merged, part_of_set[n:])

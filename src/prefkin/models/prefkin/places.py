@@ -102,9 +102,9 @@ def place(
         if without is not None:
             fits[without.user, without.group] = without.fits(terms, sizes, prior)
         share = np.ones(fits.shape) if known.by_degrees else _chances(fits, alone, sure)
-        seats = share if without is None else without.seats(share)
+        memberships = share if without is None else without.memberships(share)
         evidence = float((_log_total(np.column_stack([fits, alone])) - weight).sum())
-        found = solved(users, sites, seats, prior, evidence, terms=terms, centres=centres)
+        found = solved(users, sites, memberships, prior, evidence, terms=terms, centres=centres)
         if turn == rounds - 1 or (still and found.moved(data).max() <= still):
             break
         sites = found.refined(data)
@@ -144,7 +144,7 @@ class _Without(NamedTuple):
         others = sizes[self.group] - self.part
         return gain + np.log(others, out=np.full(len(others), -np.inf), where=others > PLACING.others)
 
-    def seats(self, share: FloatArray) -> FloatArray:
+    def memberships(self, share: FloatArray) -> FloatArray:
         """Memberships with a column for each pair beside those of the groups, whose place it takes."""
         n, K = share.shape
         wide = np.zeros((n, K + len(self.user)))

@@ -5,7 +5,7 @@ all that is in memory, or a shard of more people than memory holds, on whichever
 
     place   everybody among the groups as they are known; where there are many parts, some first, who tell the others
             more about the groups than those did who taught the prior
-    seat    whoever is not sure may move, their own answers taken out of a group first; twice
+    move    whoever is not sure may, their own answers taken out of a group first; twice
     match   sites, to what is believed now, of those whose margins may have moved
     finish  posteriors
 
@@ -46,16 +46,16 @@ from prefkin.models.prefkin.settings import LIMITS, PLACING
 
 __all__ = [
     "STEPS",
-    "Loners",
+    "Alone",
+    "Memberships",
     "Parts",
     "People",
-    "Seats",
     "State",
     "Sums",
     "Told",
     "a_few",
+    "alone_of",
     "finish",
-    "loners_of",
     "settle",
     "settle_parts",
 ]
@@ -124,7 +124,7 @@ class Told:
 
     around: Mixture  # of nobody: the prior, and what is known of groups
     kept: BoolArray  # (K,) of the groups before, those that are still there
-    who: IntArray  # positions in this part of those who taught the prior, or who are seated in a set of loners
+    who: IntArray  # positions in this part of those who taught the prior, or whom a new group unites
     share: FloatArray  # (who, K) their memberships
     ways: FloatArray  # (K,) how far each centre is from where it was when the people of this part were placed
 
@@ -156,7 +156,7 @@ class People(Protocol):
 Step = Callable[[People, State | None, Told], tuple[State, Sums]]
 
 
-class Seats(NamedTuple):
+class Memberships(NamedTuple):
     """Memberships that are not asked about: of those who taught the prior, or who are united in a new group."""
 
     part: IntArray  # in which part each one is
@@ -164,12 +164,12 @@ class Seats(NamedTuple):
     share: FloatArray  # (n, K)
 
     @classmethod
-    def none(cls, K: int) -> Seats:
+    def none(cls, K: int) -> Memberships:
         """Of nobody, in K groups."""
         return cls(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty((0, K)))
 
 
-class Loners(NamedTuple):
+class Alone(NamedTuple):
     """People in no group, and all that is needed to unite them."""
 
     part: IntArray  # in which part each one is
@@ -178,20 +178,20 @@ class Loners(NamedTuple):
     share: FloatArray  # (n, K)
 
     @classmethod
-    def joined(cls, parts: Sequence[Loners]) -> Loners:
+    def joined(cls, parts: Sequence[Alone]) -> Alone:
         """One after the other."""
         part, position, terms, share = zip(*parts, strict=True)
         return cls(np.concatenate(part), np.concatenate(position), Terms.joined(terms), np.concatenate(share))
 
     @classmethod
-    def nobody(cls, K: int, d: int) -> Loners:
+    def nobody(cls, K: int, d: int) -> Alone:
         """There are K groups of d features."""
         none = np.empty(0, dtype=np.intp)
         return cls(none, none, Terms.zeros(0, d), np.empty((0, K)))
 
-    def some(self, which: IntArray) -> Loners:
+    def some(self, which: IntArray) -> Alone:
         """A few, in the order given."""
-        return Loners(self.part[which], self.position[which], self.terms[which], self.share[which])
+        return Alone(self.part[which], self.position[which], self.terms[which], self.share[which])
 
 
 class Parts(Protocol):
@@ -201,13 +201,13 @@ class Parts(Protocol):
     def turns(self) -> list[list[int]]:
         """In which parts people are placed first, and in which then."""
 
-    def taught(self) -> Seats:
+    def taught(self) -> Memberships:
         """Those who taught the prior."""
 
     def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:
         """Take a step in every part, or in some; sums over all of them, in their order."""
 
-    def loners(self, around: Mixture, most: int) -> Loners:
+    def alone(self, around: Mixture, most: int) -> Alone:
         """So many of those who are alone, spread evenly."""
 
 
@@ -241,7 +241,7 @@ def _placed(data: Signed, told: Told) -> tuple[State, Sums]:
         sites = placed.some(data, again).refined(few)
         better = place(told.around, few, 1, PLACING.contenders, sure=LIMITS.sure, sites=sites)
         share[again], far[again] = better.share, better.moved(few)
-        # seats are chosen by the second sites after the centre's, or the third from nowhere: others overshoot
+        # places are chosen by the second sites after the centre's, or the third from nowhere: others overshoot
         moved = np.flatnonzero((far[again] > PLACING.still) & ~found[again])
         sites, terms = _with(placed, data, again, *_matched(better, few, moved))
         far[again[moved]] = np.inf
@@ -255,7 +255,7 @@ def _placed(data: Signed, told: Told) -> tuple[State, Sums]:
 
 
 @in_one_order
-def seat_step(people: People, state: State | None, told: Told) -> tuple[State, Sums]:
+def move_step(people: People, state: State | None, told: Told) -> tuple[State, Sums]:
     """Those who are not sure of their place choose again; the sums are what that changes."""
     assert state is not None
     share, left, prior, around = _widened(state.share, told), state.asked.copy(), told.around.prior, told.around
@@ -357,7 +357,7 @@ def finish(data: Signed, state: State, around: Mixture) -> Mixture:
     return replace(found, others=replace(around.others, sizes=around.others.sizes - share.sum(axis=0)))
 
 
-STEPS: dict[str, Step] = {"place": place_step, "seat": seat_step, "match": match_step}
+STEPS: dict[str, Step] = {"place": place_step, "move": move_step, "match": match_step}
 
 
 # -- all of them -----------------------------------------------------------------------------------------------------
@@ -385,15 +385,15 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
         around = say(sums)
     columns = np.arange(len(kept))  # of memberships, in all parts: which groups they were when people were placed
     if not known.by_degrees:
-        sums, seats = _with_sets_of_loners(parts.loners(around, LIMITS.most_crowd), sums, prior)
+        sums, fixed = _with_groups_of_those_alone(parts.alone(around, LIMITS.most_crowd), sums, prior)
         for _ in range(PLACING.moves):
             kept = sums.sizes > PLACING.members
             if not kept.any():
                 break
-            sums, seats = sums.of(kept), seats._replace(share=seats.share[:, kept])
-            sums = sums.changed(parts.each("seat", partial(_told, say(sums), kept[: len(columns)], seats, none)))
+            sums, fixed = sums.of(kept), fixed._replace(share=fixed.share[:, kept])
+            sums = sums.changed(parts.each("move", partial(_told, say(sums), kept[: len(columns)], fixed, none)))
             columns = np.append(columns, np.full(len(kept) - len(columns), NEW))[kept]
-            seats = Seats.none(len(columns))
+            fixed = Memberships.none(len(columns))
             if sums.settled:
                 break
         kept = sums.sizes > PLACING.members
@@ -403,37 +403,37 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
 
     def match(part: int) -> Told:
         ways = np.linalg.norm(around.centres.mean - placed[part][columns], axis=1)
-        return _told(around, kept, Seats.none(len(columns)), np.where(columns == NEW, np.inf, ways), part)
+        return _told(around, kept, Memberships.none(len(columns)), np.where(columns == NEW, np.inf, ways), part)
 
     return say(sums.changed(parts.each("match", match)))
 
 
-def _told(around: Mixture, kept: BoolArray, seats: Seats, ways: FloatArray, part: int) -> Told:
+def _told(around: Mixture, kept: BoolArray, fixed: Memberships, ways: FloatArray, part: int) -> Told:
     """What one part is told; `kept` are the groups of before that are still there."""
-    mine = seats.part == part
-    return Told(around, kept, seats.position[mine], seats.share[mine], ways)
+    mine = fixed.part == part
+    return Told(around, kept, fixed.position[mine], fixed.share[mine], ways)
 
 
-def _with_sets_of_loners(loners: Loners, sums: Sums, prior: Prior) -> tuple[Sums, Seats]:
+def _with_groups_of_those_alone(alone: Alone, sums: Sums, prior: Prior) -> tuple[Sums, Memberships]:
     """Groups of which those who taught the prior had too few members to see: sought among those left alone.
 
     Sums with these groups, and who sits there.
     """
     old = sums.sizes.shape[0]
-    if len(loners.part) < 2:
-        return sums, Seats.none(old)
-    partition = merge(loners.terms, prior, np.arange(len(loners.part)), PLACING.partners)
+    if len(alone.part) < 2:
+        return sums, Memberships.none(old)
+    partition = merge(alone.terms, prior, np.arange(len(alone.part)), PLACING.partners)
     new = as_share(partition)  # in sets of two and more
-    seated = np.flatnonzero(new.any(axis=1))
-    terms, change = loners.terms[seated], np.zeros((len(seated), old + new.shape[1]))
-    change[:, :old], change[:, old:] = -loners.share[seated], new[seated]
+    united = np.flatnonzero(new.any(axis=1))
+    terms, change = alone.terms[united], np.zeros((len(united), old + new.shape[1]))
+    change[:, :old], change[:, old:] = -alone.share[united], new[united]
     both = Terms.joined([sums.terms, Terms.zeros(new.shape[1], len(prior.m0))])
     sums = sums._replace(
         terms=both + terms.summed(change), sizes=np.append(sums.sizes, np.zeros(new.shape[1])) + change.sum(axis=0)
     )
     share = np.zeros_like(change)
-    share[:, old:] = new[seated]
-    return sums, Seats(loners.part[seated], loners.position[seated], share)
+    share[:, old:] = new[united]
+    return sums, Memberships(alone.part[united], alone.position[united], share)
 
 
 # -- in memory -------------------------------------------------------------------------------------------------------
@@ -445,29 +445,29 @@ class _InMemory:
     turns: ClassVar = [[0]]
 
     def __init__(self, known: Mixture, who: IntArray, data: Signed) -> None:
-        self.seats, self.data = Seats(np.zeros(len(who), dtype=np.intp), who, known.share), data
+        self.known, self.data = Memberships(np.zeros(len(who), dtype=np.intp), who, known.share), data
         self.state: State | None = None
 
-    def taught(self) -> Seats:
-        return self.seats
+    def taught(self) -> Memberships:
+        return self.known
 
     def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:  # noqa: ARG002
         self.state, sums = STEPS[step](self.data, self.state, tell(0))
         return sums
 
-    def loners(self, around: Mixture, most: int) -> Loners:
+    def alone(self, around: Mixture, most: int) -> Alone:
         assert self.state is not None
         alone = np.flatnonzero(alone_in(self.state.share) > 0.5)
         alone = alone[np.linspace(0, len(alone) - 1, min(len(alone), most)).astype(int)]
-        return loners_of(self.data, self.state, alone, around.prior, 0)
+        return alone_of(self.data, self.state, alone, around.prior, 0)
 
 
-def loners_of(data: People, state: State, alone: IntArray, prior: Prior, part: int) -> Loners:
+def alone_of(data: People, state: State, alone: IntArray, prior: Prior, part: int) -> Alone:
     """Those of one part."""
     some = data.some(alone) if len(alone) else data.between(slice(0, 0))
     sites = state.sites.of(data.rows_of(alone) if len(alone) else np.empty(0, dtype=np.intp))
     terms = expand(some, sites).at(prior.within)
-    return Loners(np.full(len(alone), part), alone, terms, state.share[alone])
+    return Alone(np.full(len(alone), part), alone, terms, state.share[alone])
 
 
 @in_one_order

@@ -55,14 +55,14 @@ from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settings import LIMITS, PLACING
 from prefkin.models.prefkin.settling import (
     STEPS,
-    Loners,
-    Seats,
+    Alone,
+    Memberships,
     State,
     Sums,
     Told,
     a_few,
+    alone_of,
     finish,
-    loners_of,
     settle_parts,
 )
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_shards"]
 
-FORMAT = 6  # of files of a run that goes on
+FORMAT = 7  # of files of a run that goes on
 AT_A_TIME = 512  # people read at once
 
 
@@ -151,7 +151,7 @@ def take_step(task: Task, number: int) -> None:
         told = as_told(_arrays_at(task.after / "told.npz"), number)
         state = None if task.before is None else as_state(read_arrays(task.before / f"state-{number}.npz"))
         people = PeopleOfShard(task.data, task.root, number, checked=task.before is not None)
-        if task.step == "seat" and task.before is not None:
+        if task.step == "move" and task.before is not None:
             people.take(task.before / f"rows-{number}.npz")
         else:
             task.data.expect(number)
@@ -215,7 +215,7 @@ class ShardParts:
         self.state: Path | None = None
         self.steps = 0
 
-    def taught(self) -> Seats:
+    def taught(self) -> Memberships:
         """Those who taught the prior."""
         shard = self.data.shard_of(self.labels)
         position = np.empty(len(shard), dtype=np.intp)
@@ -223,7 +223,7 @@ class ShardParts:
             mine = np.flatnonzero(shard == number)
             where = {label: at for at, label in enumerate(self.data.labels(number).tolist())}
             position[mine] = [where[label] for label in self.labels[mine].tolist()]
-        return Seats(shard, position, self.known.share)
+        return Memberships(shard, position, self.known.share)
 
     def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:
         """Take a step in every shard that has not taken it, or in some; sums over all of them, in their order."""
@@ -249,13 +249,13 @@ class ShardParts:
             file.unlink(missing_ok=True)
         return sums
 
-    def loners(self, around: Mixture, most: int) -> Loners:
+    def alone(self, around: Mixture, most: int) -> Alone:
         """So many of those who are alone, spread evenly by label."""
         assert self.state is not None
-        file = self.state / "loners.npz"
+        file = self.state / "alone.npz"
         if file.exists():
             kept = read_arrays(file)
-            return Loners(kept["part"], kept["position"], as_terms(kept), kept["share"])
+            return Alone(kept["part"], kept["position"], as_terms(kept), kept["share"])
         most = max(min(most, self.data.memory // (64 * len(around.prior.m0) ** 2)), 2)
         found: list[tuple[Hashable, int, int]] = []
         for number in self.numbers:
@@ -265,18 +265,18 @@ class ShardParts:
                 found += zip(labels, [number] * len(alone), alone.tolist(), strict=True)
         found.sort(key=lambda each: each[0])  # type: ignore[arg-type, return-value]
         chosen = [found[at] for at in np.linspace(0, len(found) - 1, min(len(found), most)).astype(int)]
-        parts, order = list[Loners](), list[int]()
+        parts, order = list[Alone](), list[int]()
         for number in sorted({number for _, number, _ in chosen}):
             mine = [i for i, each in enumerate(chosen) if each[1] == number]
             at = np.array([chosen[i][2] for i in mine], dtype=np.intp)
             state = as_state(read_arrays(self.state / f"state-{number}.npz"))
             with single_threaded():
-                parts.append(loners_of(PeopleOfShard(self.data, self.root, number), state, at, around.prior, number))
+                parts.append(alone_of(PeopleOfShard(self.data, self.root, number), state, at, around.prior, number))
             order += mine
-        loners = Loners.joined(parts).some(np.argsort(order)) if parts else Loners.nobody(*around.centres.mean.shape)
-        about = {"part": loners.part, "position": loners.position, "share": loners.share}
-        write_arrays(file, {**about, **loners.terms.arrays})
-        return loners
+        picked = Alone.joined(parts).some(np.argsort(order)) if parts else Alone.nobody(*around.centres.mean.shape)
+        about = {"part": picked.part, "position": picked.position, "share": picked.share}
+        write_arrays(file, {**about, **picked.terms.arrays})
+        return picked
 
 
 def _turns(data: ShardedComparisons, labels: LabelArray) -> list[list[int]]:
