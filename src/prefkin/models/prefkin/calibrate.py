@@ -60,7 +60,7 @@ class Fitted:
 
     @property
     def believed(self) -> Mixture:
-        """By which doubt is judged."""
+        """The mixture by which doubt is judged: the wider one, where there is one."""
         return self.mixture if self.wide is None else self.wide
 
     def covariances(self, users: slice) -> FloatArray:
@@ -76,7 +76,7 @@ class Fitted:
         return self.metric.covariance(C + off[:, :, None] * off[:, None, :])
 
     def covariance(self, user: int) -> FloatArray:
-        """That of one user, (d, d)."""
+        """Posterior covariance of one user in the features as given, (d, d)."""
         return self.covariances(slice(user, user + 1))[0]
 
     def margins(self, Z: FloatArray, owner: IntArray) -> FloatArray:
@@ -121,7 +121,7 @@ class Fit(NamedTuple):
 
     @property
     def learnt(self) -> Learnt:
-        """What another fit may start from."""
+        """Metric, scales and sites, from which a fit of another kind may start."""
         return Learnt(self.metric, self.degrees.prior, self.degrees.sites)
 
     def for_others(self, rows: UserRows) -> Learnt:
@@ -304,7 +304,7 @@ def _where_most_varies(rows: UserRows, metric: Metric) -> Metric | None:
 
 
 def _scales(prior: Prior, times: tuple[float, float]) -> tuple[float, float]:
-    """Both variances."""
+    """Variances between people and of what they share, `times` what the prior says."""
     return bounded(times[0] * prior.within), bounded(times[1] * prior.top)
 
 

@@ -43,7 +43,7 @@ FEWEST, MOST, NEARLY = 0.0, 17.0, 0.1  # comparisons to turn a verdict, as power
 
 
 def explained(model: PrefKin, u: int, v: int) -> Explanation:
-    """Of the users at these positions."""
+    """What `PrefKin.explain` says of the users at these positions."""
     user, other = model.users_[[u, v]].tolist()
     if u == v:
         return Explanation(True, 0.0, 0.5, f"{user!r} always uses its own comparisons.", probability=1.0)

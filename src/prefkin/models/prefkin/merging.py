@@ -124,7 +124,7 @@ class PartitionPrior(NamedTuple):
 
     @classmethod
     def of(cls, sizes: IntArray) -> PartitionPrior:
-        """As these sets suggest."""
+        """With both numbers estimated from the sizes of sets that were found."""
         members = int(sizes[sizes > 1].sum())
         concentration = _concentration(int((sizes > 1).sum()), members)
         odds = (int((sizes == 1).sum()) + 1.0) / (members + 1.0)
@@ -132,12 +132,12 @@ class PartitionPrior(NamedTuple):
 
     @classmethod
     def of_groups_of(cls, size: float, people: int) -> PartitionPrior:
-        """Where groups would have about so many members."""
+        """With the concentration at which so many people are in groups of about this size."""
         log = float(np.log(_concentration(int(people / size), people)))
         return cls(log, log)
 
     def weigh(self, sizes: IntArray) -> FloatArray:
-        """Of each set."""
+        """Log weight of each set, from its size."""
         return np.where(sizes > 1, self.group + gammaln(sizes), self.alone)
 
 

@@ -60,7 +60,7 @@ class Prior(NamedTuple):
         return self.within + self.between
 
     def stretched(self, factor: float) -> Prior:
-        """Of preferences so many times as strong."""
+        """The prior of preferences `factor` times as strong."""
         m0, within, between = factor * self.m0, factor**2 * self.within, factor**2 * self.between
         return self._replace(m0=m0, within=within, between=between)
 
@@ -154,11 +154,11 @@ class Mixture:
         return set_evidence(bare, self.prior.m0, self.prior.between)
 
     def terms_of(self, users: IntArray) -> Terms:
-        """Of some users, for τ²."""
+        """Terms of some users for τ²: those that are held, or made now."""
         return self.users.some(users).at(self.prior.within) if self.terms is None else self.terms[users]
 
     def person(self, user: int) -> Person:
-        """One user's posterior."""
+        """One user's posterior: a law for each group to which they may belong, and for standing alone."""
         prior, parts, who = self.prior, list[Part](), np.array([user])
         for k in np.flatnonzero(self.weights[user] > LIMITS.unlikely):
             alone = k == self.share.shape[1]
@@ -170,7 +170,7 @@ class Mixture:
         return Person(parts)
 
     def some(self, data: Signed, users: IntArray) -> Mixture:
-        """A few of those whose rows these are."""
+        """The same groups with some of the users; `data` are the rows of all."""
         return replace(
             self,
             users=self.users.some(users),
@@ -328,7 +328,7 @@ class AllTerms:
             yield piece, self.users.some(np.arange(piece.start, piece.stop)).at(self.within)
 
     def summed(self, share: FloatArray) -> Terms:
-        """Of each group to which user u belongs by share[u, k]."""
+        """Sums over each group, to which user u belongs by share[u, k]."""
         return reduce(add, (terms.summed(share[piece]) for piece, terms in self))
 
 
@@ -341,14 +341,14 @@ class Apart(NamedTuple):
 
     @classmethod
     def of(cls, users: Quadratics, share: FloatArray, prior: Prior) -> Apart:
-        """Under the prior of somebody in no group."""
+        """Whoever may be alone, with terms under the prior of somebody in no group."""
         alone = alone_in(share)
         who = np.flatnonzero(alone > LIMITS.unlikely / 2.0)
         return cls(who, alone[who], users.some(who).at(prior.alone) if len(who) else Terms.zeros(0, users.dim))
 
 
 def finished(mixture: Mixture) -> Mixture:
-    """Without what only a search needs."""
+    """The mixture without terms, which only a search needs: they are made when they are asked for."""
     return replace(mixture, terms=None)
 
 

@@ -121,7 +121,7 @@ class _Without(NamedTuple):
 
     @classmethod
     def of(cls, known: Mixture, who: IntArray) -> _Without:
-        """Of those who stand somewhere in `known`."""
+        """Pairs of those who stand somewhere in `known`, each with a group they are in."""
         there = np.flatnonzero(who >= 0)
         at, group = np.nonzero(known.share[who[there]] > PLACING.share)
         part = known.share[who[there[at]], group]

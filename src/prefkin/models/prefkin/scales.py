@@ -38,7 +38,7 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, terms: Terms, share: FloatArray, centres: Centres, apart: Apart, prior: Prior) -> Scaling:
-        """From everybody's terms for τ² and the posterior of the centres."""
+        """Both changes, from everybody's terms for τ² and the posterior of the centres."""
         squares, known = _around(terms, share, centres)
         off = centres.mean - prior.m0
         centred, d = float((off**2).sum()) / prior.between, len(prior.m0)

@@ -66,7 +66,7 @@ HYPERBOLA = float(np.log(4.0)) ** 2  # log σ(m) ≈ (m − √(m² + log² 4)) 
 
 
 class State(NamedTuple):
-    """Of the people of one part, between two steps."""
+    """What is known of the people of one part between two steps."""
 
     share: FloatArray  # (n, K) probability of each group
     sites: Sites
@@ -81,19 +81,19 @@ class State(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[State]) -> State:
-        """One after the other."""
+        """Those of several parts, in their order."""
         share, sites, asked, slack = zip(*parts, strict=True)
         all_sites = Sites(*(np.concatenate(each) for each in zip(*sites, strict=True)))
         return cls(np.concatenate(share), all_sites, np.concatenate(asked), np.concatenate(slack))
 
     @classmethod
     def settled(cls, share: FloatArray, sites: Sites) -> State:
-        """Of people who are not asked any more."""
+        """The state of people who are not asked any more."""
         return cls(share, sites, np.zeros(len(share), dtype=bool), np.full(len(share), NONE))
 
 
 class Sums(NamedTuple):
-    """Over the people of one part, or of several."""
+    """What is added up over the people of one part, or of several."""
 
     terms: Terms  # of each group, for τ²
     sizes: FloatArray  # (K,)
@@ -105,16 +105,16 @@ class Sums(NamedTuple):
         return Sums(terms, sizes, self.moved + other.moved, self.people + other.people)
 
     def changed(self, change: Sums) -> Sums:
-        """After some people moved."""
+        """The sums after some people moved, which changed them by that."""
         return (self + change)._replace(moved=change.moved, people=change.people)
 
     def of(self, groups: BoolArray) -> Sums:
-        """Of some of the groups."""
+        """The sums of some of the groups."""
         return self._replace(terms=self.terms[groups], sizes=self.sizes[groups])
 
     @property
     def settled(self) -> bool:
-        """Nobody need be asked again."""
+        """Need nobody be asked again?"""
         return bool(self.moved < PLACING.settled * self.people[0] or not self.people[1])
 
 
@@ -144,13 +144,13 @@ class People(Protocol):
     def __len__(self) -> int: ...
 
     def between(self, users: slice) -> Signed:
-        """At consecutive positions."""
+        """Rows of people at consecutive positions."""
 
     def some(self, users: IntArray) -> Signed:
-        """At these positions."""
+        """Rows of people at these positions."""
 
     def rows_of(self, users: IntArray) -> IntArray:
-        """Where their rows are."""
+        """Where the rows of people at these positions are among all."""
 
 
 Step = Callable[[People, State | None, Told], tuple[State, Sums]]
@@ -165,7 +165,7 @@ class Memberships(NamedTuple):
 
     @classmethod
     def none(cls, K: int) -> Memberships:
-        """Of nobody, in K groups."""
+        """No memberships, in K groups."""
         return cls(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty((0, K)))
 
 
@@ -179,30 +179,30 @@ class Alone(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Alone]) -> Alone:
-        """One after the other."""
+        """Those of several parts, in their order."""
         part, position, terms, share = zip(*parts, strict=True)
         return cls(np.concatenate(part), np.concatenate(position), Terms.joined(terms), np.concatenate(share))
 
     @classmethod
     def nobody(cls, K: int, d: int) -> Alone:
-        """There are K groups of d features."""
+        """Nobody, beside K groups of d features."""
         none = np.empty(0, dtype=np.intp)
         return cls(none, none, Terms.zeros(0, d), np.empty((0, K)))
 
     def some(self, which: IntArray) -> Alone:
-        """A few, in the order given."""
+        """Some of them, in the order given."""
         return Alone(self.part[which], self.position[which], self.terms[which], self.share[which])
 
 
 class Parts(Protocol):
-    """All people, in parts."""
+    """All people in parts, in which steps are taken: what `settle_parts` asks for."""
 
     @property
     def turns(self) -> list[list[int]]:
-        """In which parts people are placed first, and in which then."""
+        """Numbers of the parts in which people are placed first, then of the others."""
 
     def taught(self) -> Memberships:
-        """Those who taught the prior."""
+        """Where those are who taught the prior, and their memberships."""
 
     def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:
         """Take a step in every part, or in some; sums over all of them, in their order."""
@@ -463,7 +463,7 @@ class _InMemory:
 
 
 def alone_of(data: People, state: State, alone: IntArray, prior: Prior, part: int) -> Alone:
-    """Those of one part."""
+    """Those of one part who are alone, at these positions, with all that is needed to unite them."""
     some = data.some(alone) if len(alone) else data.between(slice(0, 0))
     sites = state.sites.of(data.rows_of(alone) if len(alone) else np.empty(0, dtype=np.intp))
     terms = expand(some, sites).at(prior.within)

@@ -90,7 +90,7 @@ class Task(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _arrays_at(file: Path) -> Arrays:
-    """What is the same for all shards is read once."""
+    """`read_arrays` of what is the same for all shards, read once."""
     return read_arrays(file)
 
 
@@ -109,7 +109,7 @@ class PeopleOfShard:
         return len(self.labels)
 
     def between(self, users: slice) -> Signed:
-        """At consecutive positions."""
+        """Rows in the metric of people at consecutive positions."""
         if self.held is None or not self.held[0] <= users.start <= users.stop <= self.held[0] + len(self.held[1]):
             last = min(max(users.stop, users.start + AT_A_TIME), len(self))
             self.held = users.start, self.data.between(self.number, slice(users.start, last), checked=self.checked)
@@ -117,7 +117,7 @@ class PeopleOfShard:
         return self.metric.signed(consecutive(rows, slice(users.start - first, users.stop - first)))
 
     def some(self, users: IntArray) -> Signed:
-        """At these positions, in order."""
+        """Rows in the metric of people at these positions, which are in order."""
         return self.metric.signed(self._rows(users))
 
     def keep(self, users: IntArray, file: Path) -> None:
@@ -126,7 +126,7 @@ class PeopleOfShard:
         write_arrays(file, {"users": users, "starts": rows.starts, **rows.rows._asdict()})
 
     def take(self, file: Path) -> None:
-        """What `keep` wrote."""
+        """Read what `keep` wrote, instead of the shard from now on."""
         kept = read_arrays(file)
         rows = Rows(kept["Z"], kept["y"], kept["weights"])
         self.apart = kept["users"], UserRows(rows, kept["starts"], kept["users"])
@@ -176,7 +176,7 @@ class Finish(NamedTuple):
 
 
 def finish_shard(task: Finish, number: int) -> None:
-    """One shard's people: a row each."""
+    """Write what is known in the end about one shard's people, a row each, and sums over them."""
     from prefkin.data.buckets import write_table
 
     keep_freed_memory()
@@ -216,7 +216,7 @@ class ShardParts:
         self.steps = 0
 
     def taught(self) -> Memberships:
-        """Those who taught the prior."""
+        """Where those are who taught the prior, shard and position, and their memberships."""
         shard = self.data.shard_of(self.labels)
         position = np.empty(len(shard), dtype=np.intp)
         for number in np.unique(shard).tolist():

@@ -52,7 +52,7 @@ class Posteriors(NamedTuple):
 
     @classmethod
     def of(cls, fitted: Fitted, data: Signed, judged: IntArray) -> Posteriors:
-        """The temperature is `judged` by some of them."""
+        """What is known about the people of `data`; the temperature is `judged` by some of them."""
         mixture, C, loss = fitted.mixture, fitted.covariances(slice(None)), np.zeros(1)
         if len(judged):
             loss = losses_by_temperature(mixture.some(data, judged), data.some(judged))
@@ -71,13 +71,13 @@ class Posteriors(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Posteriors]) -> Posteriors:
-        """One after the other."""
+        """The people of several parts, in their order."""
         found = {name: [getattr(part, name) for part in parts] for name in cls._fields}
         sites, loss = np.concatenate(found.pop("sites"), axis=1), sum(found.pop("loss"), start=np.zeros(1))
         return cls(**{name: np.concatenate(each) for name, each in found.items()}, sites=sites, loss=loss)
 
     def table(self, labels: LabelArray, starts: IntArray, level: float) -> Table:
-        """A row each."""
+        """Columns of a shard of people, with a row for each."""
         place, (n, columns) = np.argmax(self.weights, axis=1), self.weights.shape
         thin = csr_array(self.weights[:, :-1])
         begins = thin.indptr.tolist()
@@ -155,7 +155,7 @@ class PeopleInShards:
         return [getattr(model, name)[[model._users.index(label) for label in each]] for model, each in models]
 
     def column(self, name: str) -> Any:
-        """Of everybody, shard after shard; read once."""
+        """An attribute of everybody, shard after shard; read once."""
         if name not in self.read:
             if name == "membership_":
                 share = np.concatenate([self._shares(table) for table in self._tables(["groups", "shares"])])
@@ -210,7 +210,7 @@ class PeopleInShards:
 
     @property
     def digest(self) -> str:
-        """Which model this is."""
+        """A digest of what was learnt, by which a session knows its model."""
         if "digest" not in self.read:
             learnt = [array for groups in self.groups for array in of_groups(groups).values()]
             self.read["digest"] = digest("PrefKin", self.data.fingerprint, self.metric.root, *learnt)
@@ -251,7 +251,7 @@ class PeopleInShards:
 
 
 def load_in_shards(folder: Path) -> PrefKin:
-    """What `save` wrote."""
+    """The model in a folder that `save` wrote."""
     from prefkin.models.prefkin.estimator import PrefKin
 
     about, arrays, data = read_in_shards(folder)

@@ -114,7 +114,7 @@ def _followed(groups: Mixture, k: int, found: list[Renewed]) -> Mixture:
 
 
 def _carry_over(former: Path | None, later: Path) -> None:
-    """Those who answered earlier."""
+    """Link, or copy, the files of those who answered earlier."""
     for kind in (ROWS, PEOPLE):
         (later / kind).mkdir()
         for file in sorted((former / kind).glob("*.parquet")) if former is not None else ():
