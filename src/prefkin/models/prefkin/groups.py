@@ -24,17 +24,7 @@ from prefkin.models.prefkin.mixture import AllTerms, Apart, Centres, Mixture, Pr
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
 from prefkin.models.prefkin.scales import Scaling, common_mean, with_common_mean
-from prefkin.models.prefkin.settings import (
-    GROUPS,
-    LIMITS,
-    SCALES,
-    TRUST,
-    Effort,
-    bounded,
-    is_crowd,
-    searching,
-    very_thin,
-)
+from prefkin.models.prefkin.settings import LIMITS, SCALES, TRUST, Effort, bounded, is_crowd, searching, very_thin
 
 __all__ = ["find_groups"]
 
@@ -51,8 +41,7 @@ def find_groups(data: Signed, degrees: Mixture, like: Mixture | None = None) -> 
     """
     effort, spread, found = searching(data), degrees.prior.within, list[Mixture]()
     if like is None:
-        some = GROUPS.starts[-effort.starts :] if very_thin(data) else GROUPS.starts[: effort.starts]
-        starts = [(start, np.arange(len(data))) for start in some]
+        starts = [(start, np.arange(len(data))) for start in effort.starts]
     else:
         starts = [(like.prior.within / like.prior.alone, _partition(like.share))]
     for start, partition in starts:

@@ -228,7 +228,7 @@ class Effort:
     rows of 50 features) nothing is spared.
     """
 
-    starts: int  # shares of the spread within groups to start from
+    starts: tuple[float, ...]  # shares of the spread within groups to start from: of few answers the wider ones
     rounds: int  # of moving everybody, then matching sites
     passes: int  # of scales and moves in a round
     moves: int  # of everybody before scales are learnt again
@@ -248,7 +248,7 @@ def affordable(data: Signed) -> Effort:
 
     >>> few = affordable(Signed(np.zeros((4000, 50)), np.ones(4000), np.arange(0, 4001, 100)))
     >>> few.starts, few.first_users, few.probe_users
-    (2, 40, 60)
+    ((0.02, 0.2), 40, 60)
     """
     n_users, person = len(data), _person(len(data.X) / max(len(data), 1), data.dim)
     cost = np.log10(n_users * person / _ROUND)
@@ -257,13 +257,14 @@ def affordable(data: Signed) -> Effort:
     def between(most: int, least: int) -> int:
         return round(most + economy * (least - most))
 
+    thin, starts = very_thin(data), between(2, 1)
     probes = int(_JUDGING / max(CALIBRATION.folds * 20 * person, 1.0))  # of some 20 options
     return Effort(
-        starts=between(2, 1),
+        starts=GROUPS.starts[-starts:] if thin else GROUPS.starts[:starts],
         rounds=between(4, 3),
         passes=between(2, 1),
         moves=between(6, 3),
-        steps=4 if very_thin(data) else between(4, 2),
+        steps=4 if thin else between(4, 2),
         partners=between(8, 5),
         contenders=between(12, 3),
         first_users=between(40, 6),
