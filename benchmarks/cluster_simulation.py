@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-STEPS = (0.48, 0.09, 0.02, 0.13, 0.28)  # share of the CPU time of each step: place, seat twice, match, posteriors
+STEPS = (0.48, 0.09, 0.02, 0.13, 0.28)  # share of the CPU time of each step: place, move twice, match, posteriors
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ from prefkin.execution.executor import over_shards
 from prefkin.execution.progress import reporting
 from prefkin.inference.information import ball_radius
 from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.models.prefkin.in_shards.fit import _sample
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settings import TRUST
 from prefkin.models.prefkin.settling import settle
-from prefkin.models.prefkin.shards import _sample
 
 FILE_ROWS = 200_000
 
@@ -152,7 +152,7 @@ def _slices(n: int) -> list[slice]:
 
 def awake(number: int) -> None:  # noqa: ARG001 - as all work over shards
     """What a worker imports before its first task; long enough that each of them takes one."""
-    for module in ("prefkin.models.prefkin.shards", "prefkin.data.buckets"):
+    for module in ("prefkin.models.prefkin.in_shards.fit", "prefkin.data.buckets"):
         import_module(module)
     time.sleep(1.0)
 
@@ -219,7 +219,7 @@ def main() -> None:
         flush=True,
     )
     print(model.summary(), flush=True)
-    right = model._crowd.counts[:-1]
+    right = model._in_shards.counts[:-1]
     print(f"largest groups: {sorted(right.tolist())[::-1][: args.groups]}")
     with Told(memory, "{:,} predictions, one a user", n := min(args.users, 20_000)):
         model.predict_proba(np.ones((n, args.dim)), users=np.arange(n))
@@ -231,15 +231,15 @@ def main() -> None:
     told = Told(memory, "OffC2PL, {:,} own estimates and radii", args.users)
     with on_workers(args.workers) if args.workers else nullcontext(), told:
         paper.fit(data)
-    paper._crowd.gamma = joining(paper, 0, min(args.neighbours, args.users - 1))
+    paper._in_shards.gamma = joining(paper, 0, min(args.neighbours, args.users - 1))
     with Told(memory, "OffC2PL, neighbours of {} user, pooled", 1):
-        found = paper._crowd.only([0])
+        found = paper._in_shards.only([0])
     print(f"{len(found.neighbours(0)) - 1:,} neighbours beside the user", flush=True)
 
 
 def joining(paper: prefkin.OffC2PL, user: int, number: int) -> float:
     """The threshold at which a user is joined with so many others."""
-    at, alpha = paper._crowd.position(user), paper.alpha
+    at, alpha = paper._in_shards.position(user), paper.alpha
     theta, radius = paper.own_theta_, paper.radius_
     needed = np.linalg.norm(theta - theta[at], axis=1) + alpha * (radius + radius[at])
     needed[at] = -np.inf

@@ -17,9 +17,9 @@ import prefkin
 from prefkin.apps.cli.commands import run
 from prefkin.data.shards import MANIFEST, shard_name
 from prefkin.execution.executor import on_executor
-from prefkin.models.prefkin import arrays
+from prefkin.models.prefkin.in_shards import files
 from tests.conftest import prefkin_says
-from tests.models.prefkin.test_shards import folder_of, people
+from tests.models.prefkin.in_shards.test_shards import folder_of, people
 
 FIT = [sys.executable, "-m", "prefkin", "fit"]
 
@@ -122,7 +122,7 @@ def test_what_goes_wrong_is_one_line_and_the_former_model_stays(votes, tmp_path,
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
     forget()
-    monkeypatch.setattr(arrays, "write_atomically", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     refused("No space left on device")
     monkeypatch.undo()
     fcntl = pytest.importorskip("fcntl")
@@ -168,12 +168,12 @@ def undisturbed(tmp_path_factory):
     """What is known about people when nobody dies."""
     folder = folder_of(people(rows=8), tmp_path_factory.mktemp("alone") / "votes")
     data = prefkin.open_comparisons(folder, rows_a_shard=200, memory=1)
-    found = prefkin.PrefKin().fit(data)._crowd.people
+    found = prefkin.PrefKin().fit(data)._in_shards.people
     return {shard_name(number): (found / shard_name(number)).read_bytes() for number in range(data.n_shards)}
 
 
 @pytest.mark.integrations
-@pytest.mark.parametrize("stage", ["*-place/sums-*", "*-seat/sums-*", "*-match/sums-*", "people/told-*"])
+@pytest.mark.parametrize("stage", ["*-place/sums-*", "*-move/sums-*", "*-match/sums-*", "people/told-*"])
 def test_two_workers_one_of_which_dies(votes, undisturbed, stage):
     """A worker killed in the middle of a stage: the same bytes, and nobody had to do anything."""
     distributed = pytest.importorskip("distributed")
@@ -188,7 +188,7 @@ def test_two_workers_one_of_which_dies(votes, undisturbed, stage):
         model = prefkin.PrefKin().fit(data)
         killer.wait()
     assert killer.returncode == 0
-    assert {name: (model._crowd.people / name).read_bytes() for name in undisturbed} == undisturbed
+    assert {name: (model._in_shards.people / name).read_bytes() for name in undisturbed} == undisturbed
 
 
 KILLER = """

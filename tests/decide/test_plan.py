@@ -5,7 +5,7 @@ import pytest
 
 from prefkin import Candidates, OffC2PL, PrefKin
 from prefkin.data.synthetic import make_population
-from prefkin.decide.plan import Crowd, _slope, _State, planned
+from prefkin.decide.plan import Panel, _slope, _State, planned
 from prefkin.errors import InvalidParameter, UnknownUser
 
 
@@ -17,10 +17,10 @@ def world():
     return model, Candidates(rng.standard_normal((20, 3, 4)))
 
 
-def crowd(rng, n=3, d=3):
+def panel(rng, n=3, d=3):
     keep = [np.linalg.inv(np.eye(d) + B @ B.T) for B in rng.standard_normal((n, d, d))]
     S = rng.standard_normal((d, d))
-    return Crowd(rng.standard_normal((n, d)), np.array(keep), np.full(n, 0.7), np.zeros(n, int), (S @ S.T)[None])
+    return Panel(rng.standard_normal((n, d)), np.array(keep), np.full(n, 0.7), np.zeros(n, int), (S @ S.T)[None])
 
 
 def joint(people):
@@ -36,7 +36,7 @@ def joint(people):
 
 def test_the_gain_is_what_the_joint_covariance_loses():
     rng = np.random.default_rng(1)
-    people, X = crowd(rng), rng.standard_normal((7, 3))
+    people, X = panel(rng), rng.standard_normal((7, 3))
     state = _State(people, X)
     everybody = np.kron(np.eye(3), state.loss[0])
     for u in (0, 2):
@@ -49,13 +49,13 @@ def test_the_gain_is_what_the_joint_covariance_loses():
         after = C - w / (1 + w * s) * np.outer(C @ z, C @ z)
         assert one.gain == pytest.approx(np.trace((C - after) @ everybody), rel=1e-4)
         state.hear(u, X[one.pair])
-        people = Crowd(people.mean, state.keep.copy(), people.spread, people.group, state.doubt.copy())
+        people = Panel(people.mean, state.keep.copy(), people.spread, people.group, state.doubt.copy())
         np.testing.assert_allclose(joint(people), after, atol=1e-8)
 
 
 def test_lazy_choices_are_those_of_looking_at_everybody():
     rng = np.random.default_rng(2)
-    people, X = crowd(rng, n=6), rng.standard_normal((30, 3))
+    people, X = panel(rng, n=6), rng.standard_normal((30, 3))
     state, asked, greedy = _State(people, X), [set() for _ in range(6)], []
     for _ in range(8):
         worth = [state.best(u, X, ()).gain / (1 + 0.02 * len(asked[u])) for u in range(6)]

@@ -9,14 +9,14 @@ import numpy as np
 
 from prefkin.data.rows import Rows, UserRows
 from prefkin.execution.blas import in_one_order
-from prefkin.models.prefkin import shards
+from prefkin.models.prefkin.in_shards import fit
 from prefkin.models.prefkin.mixture import alone_in
-from prefkin.models.prefkin.settling import STEPS, Loners, Seats, State, finish, loners_of, settle_parts
+from prefkin.models.prefkin.settling import STEPS, Alone, Memberships, State, alone_of, finish, settle_parts
 
 
 def in_turns(data, labels):
     """Everybody in the order in which shards take their turns, where these labels are, and how many are first."""
-    early, *late = ([data.shard(k) for k in turn] for turn in shards._turns(data, labels))
+    early, *late = ([data.shard(k) for k in turn] for turn in fit._turns(data, labels))
     parts = [*early, *(each for turn in late for each in turn)]
     everybody = UserRows(
         Rows.join([part.rows for part in parts]),
@@ -47,7 +47,7 @@ class Turns:
 
     def taught(self):
         part = np.searchsorted(self.cuts, self.who, side="right") - 1
-        return Seats(part, self.who - self.cuts[part], self.known.share)
+        return Memberships(part, self.who - self.cuts[part], self.known.share)
 
     def each(self, step, tell, only=None):
         found = []
@@ -56,11 +56,11 @@ class Turns:
             found.append(sums)
         return sum(found[1:], start=found[0])
 
-    def loners(self, around, most):
+    def alone(self, around, most):
         alone = [np.flatnonzero(alone_in(state.share) > 0.5) for state in self.states.values()]
         part, position = np.repeat(np.arange(len(alone)), [len(each) for each in alone]), np.concatenate(alone)
         chosen = np.linspace(0, len(part) - 1, min(len(part), most)).astype(int)
         part, position = part[chosen], position[chosen]
-        return Loners.joined(
-            [loners_of(data, self.states[k], position[part == k], around.prior, k) for k, data in enumerate(self.data)]
+        return Alone.joined(
+            [alone_of(data, self.states[k], position[part == k], around.prior, k) for k, data in enumerate(self.data)]
         )

@@ -24,7 +24,7 @@ from scipy.special import expit
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.inference.loss import widening
 
-__all__ = ["Crowd", "Planned", "planned"]
+__all__ = ["Panel", "Planned", "planned"]
 
 LOOK = 3e8  # multiplications of one look at everybody: with more people, fewer pairs decide who is asked
 LEAST_PAIRS = 200
@@ -32,8 +32,8 @@ TIRED = 0.02  # of a gain is lost with each question to the same person: among e
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
-    """What is known about people who belong to groups, or (group −1) to none."""
+class Panel:
+    """People to ask: what is known about them, who belong to groups, or (group −1) to none."""
 
     mean: FloatArray  # (U, d)
     keep: FloatArray  # (U, d, d) G_u; for those in no group their covariance over `spread`
@@ -51,13 +51,13 @@ class Planned(NamedTuple):
 
 
 def planned(
-    people: Crowd, X: FloatArray, budget: float, *, most: FloatArray | None = None, costs: FloatArray | None = None
+    people: Panel, X: FloatArray, budget: float, *, most: FloatArray | None = None, costs: FloatArray | None = None
 ) -> list[Planned]:
     """Questions about pairs with differences X (n, d), in the order in which to ask, as long as `budget` pays for them.
 
     `most` is how many each may be asked (0: away), `costs` what a question of each costs, 1 unless given.
 
-    >>> both = Crowd(np.zeros((2, 1)), np.full((2, 1, 1), 0.5), np.ones(2), np.zeros(2, dtype=int), np.ones((1, 1, 1)))
+    >>> both = Panel(np.zeros((2, 1)), np.full((2, 1, 1), 0.5), np.ones(2), np.zeros(2, dtype=int), np.ones((1, 1, 1)))
     >>> [(one.person, one.pair) for one in planned(both, np.array([[1.0], [2.0]]), 3)]
     [(0, 1), (1, 1), (0, 0)]
     """
@@ -96,7 +96,7 @@ def planned(
 class _State:
     """What will be known once the questions so far are answered."""
 
-    def __init__(self, people: Crowd, X: FloatArray) -> None:
+    def __init__(self, people: Panel, X: FloatArray) -> None:
         K = len(people.doubt)
         self.people, self.keep, self.doubt = people, people.keep.copy(), people.doubt.copy()
         self.loss = np.empty((K + 1, *self.keep.shape[1:]))  # M of each group, and last of those in none

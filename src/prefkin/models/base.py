@@ -27,7 +27,7 @@ from prefkin.data.digest import digest
 from prefkin.data.rows import Rows
 from prefkin.data.storage import label_from_json
 from prefkin.decide.belief import Belief
-from prefkin.decide.plan import Crowd, planned
+from prefkin.decide.plan import Panel, planned
 from prefkin.decide.policy import Policy, greedy_policy, safest_policy
 from prefkin.decide.rules.pairs import Question
 from prefkin.decide.rules.pool import Pool
@@ -67,14 +67,14 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
     sums_up_shards: ClassVar[bool] = False
     """Has it a `summary` then, too?"""
 
-    _crowd: Any = None  # people who are in shards, not in memory
+    _in_shards: Any = None  # people who are in shards, not in memory
     _columns: ClassVar[tuple[str, ...]] = ()  # attributes that are read from there when they are asked for
 
     def __getattr__(self, name: str) -> Any:
         """What is in shards is read when it is asked for, of everybody."""
-        if self._crowd is not None and name in self._columns:
-            return self._crowd.column(name)
-        if self._crowd is not None and name in ("_users", "_fitted", "graph_"):
+        if self._in_shards is not None and name in self._columns:
+            return self._in_shards.column(name)
+        if self._in_shards is not None and name in ("_users", "_fitted", "graph_"):
             raise InvalidParameter(
                 "this is about everybody together, and these people are in shards, not in memory; ask about them one "
                 "by one, or fit some of the files"
@@ -225,8 +225,8 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
             users = Z.users if users is None else users
             Z = Z.Z
         features = self._checked_features(Z)
-        if self._crowd is not None:
-            return self._crowd.log_odds(features, users)
+        if self._in_shards is not None:
+            return self._in_shards.log_odds(features, users)
         owner = self._owners(users, len(features))
         if features.shape[1] <= SMALL and len(features) == 1:  # no BLAS divides that: nothing to put in order
             return self._margins(features, owner)
@@ -259,7 +259,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
     def summary(self) -> Summary:
         """How alike these people are; `print` says it in words."""
         check_is_fitted(self)
-        if self._crowd is not None:
+        if self._in_shards is not None:
             raise InvalidParameter("with users in shards neighbourhoods are computed when asked for: neighbours(user)")
         counts, n = self._users.counts, len(self._users)
         sizes, from_own = np.empty(n, dtype=np.intp), np.empty(n)
@@ -320,8 +320,8 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
     def comparisons(self, user: Hashable = None) -> Comparisons:
         """What the model was fitted on, sorted by user; or one user's part of it."""
         check_is_fitted(self)
-        if self._crowd is not None:
-            return self._crowd.comparisons(user)
+        if self._in_shards is not None:
+            return self._in_shards.comparisons(user)
         every = np.arange(len(self._users)) if user is None else np.array([self.position(user)])
         rows, sizes = self._users.of_many(every.tolist()), np.diff(self._users.starts)[every]
         users = self.users_[np.repeat(every, sizes)]
@@ -450,11 +450,11 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
             price[self.position(user)] = float(cost)
         pool, labels = Pool.of(candidates), self.users_.tolist()
         with single_threaded():
-            people, X = self._as_crowd(pool.Z * np.float64(pool.unit))
+            people, X = self._as_panel(pool.Z * np.float64(pool.unit))
             found = planned(people, X, float(budget), most=most, costs=price)
         return [(labels[one.person], pool.question(one.pair, one.gain)) for one in found]
 
-    def _as_crowd(self, Z: FloatArray) -> tuple[Crowd, FloatArray]:  # noqa: ARG002
+    def _as_panel(self, Z: FloatArray) -> tuple[Panel, FloatArray]:  # noqa: ARG002
         """What is known about everybody together, and pairs in the same units."""
         raise InvalidParameter(
             f"{type(self).__name__} does not know what an answer of one person tells about others; fit PrefKin to plan "
@@ -489,8 +489,8 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         With users in shards `path` is a folder, and the comparisons stay where they are.
         """
         check_is_fitted(self)
-        if self._crowd is not None:
-            self._crowd.save(path, getattr(self, "_past", {}))
+        if self._in_shards is not None:
+            self._in_shards.save(path, getattr(self, "_past", {}))
             return
         (given, rows), (learnt, arrays) = self._for_file(), self._to_file()
         kind = next(each.__name__ for each in type(self).__mro__ if each.__name__ in KINDS)
@@ -512,7 +512,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
     def position(self, user: Hashable) -> int:
         """Where `user` stands in `users_` and the arrays beside it."""
         check_is_fitted(self)
-        return int(self._crowd.position(user)) if self._crowd is not None else self._users.index(user)
+        return int(self._in_shards.position(user)) if self._in_shards is not None else self._users.index(user)
 
     def _pooled_rows(self, user: Hashable) -> Rows:
         members = self.members(self.position(user))  # says so when nothing is fitted

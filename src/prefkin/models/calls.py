@@ -46,11 +46,11 @@ def about_users(*names: str) -> Callable[[Method], Method]:
 
         @wraps(method)
         def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._crowd is None:
+            if self._in_shards is None:
                 return working(self, *args, **kwargs)
             given = signature.bind(self, *args, **kwargs).arguments
             labels = [given[name] for name in names if given.get(name) is not None]
-            return working(self._crowd.only(labels), *args, **kwargs)
+            return working(self._in_shards.only(labels), *args, **kwargs)
 
         return asked  # type: ignore[return-value]
 

@@ -28,8 +28,8 @@ from prefkin.errors import InvalidParameter, ModelFileError, PrefkinError, Shard
 from prefkin.models.reports import SAYING
 
 __all__ = [
-    "CROWD_FILE",
     "ENCODER_FILE",
+    "IN_SHARDS",
     "KINDS",
     "LATER",
     "MODEL_FILE",
@@ -37,9 +37,9 @@ __all__ = [
     "ROWS",
     "load",
     "read_archive",
-    "read_crowd",
+    "read_in_shards",
     "read_model_file",
-    "write_crowd",
+    "write_in_shards",
     "write_model_file",
 ]
 
@@ -49,7 +49,7 @@ MODEL_FILE = "model.safetensors"
 ENCODER_FILE = "encoder.json"
 """Beside it, if the features came from an encoder: which one."""
 
-CROWD_FILE = "crowd.safetensors"
+IN_SHARDS = "crowd.safetensors"
 """Likewise of a model whose people are in shards beside it."""
 PEOPLE = "people"  # the folder of their shards
 LATER = "later"  # the folder of those who answered more since: their people and rows
@@ -231,7 +231,7 @@ def _digest(header: str, tensors: Arrays) -> str:
 # -- people in shards ------------------------------------------------------------------------------------------------
 
 
-def write_crowd(
+def write_in_shards(
     folder: Any,
     kind: str,
     data: ShardedComparisons,
@@ -251,12 +251,12 @@ def write_crowd(
     links = {f"{PEOPLE}/{shard_name(k)}": people / shard_name(k) for k in data.inhabited}
     if later is not None:
         links |= {f"{LATER}/{file.parent.name}/{file.name}": file for file in sorted(later.glob("*/*.parquet"))}
-    linked_folder(Path(folder), {CROWD_FILE: content.getvalue()}, links)
+    linked_folder(Path(folder), {IN_SHARDS: content.getvalue()}, links)
 
 
-def read_crowd(folder: Path) -> tuple[dict[str, Any], Arrays, ShardedComparisons]:
+def read_in_shards(folder: Path) -> tuple[dict[str, Any], Arrays, ShardedComparisons]:
     """What was written, and the comparisons it is about, which must be the same as then."""
-    header, arrays = read_archive(folder / CROWD_FILE)
+    header, arrays = read_archive(folder / IN_SHARDS)
     about = header["about"]
     data = ShardedComparisons.at(Path(about["shards"]))
     if data.fingerprint != about["fingerprint"]:
@@ -275,7 +275,7 @@ KINDS = {
     "GroupShrinkage": "prefkin.models.baselines",
 }
 """Where the class that reads a kind of model is: it is imported when a file of that kind is read."""
-SHARDED = {"OffC2PL": "prefkin.models.off_c2pl.shards", "PrefKin": "prefkin.models.prefkin.people"}
+SHARDED = {"OffC2PL": "prefkin.models.off_c2pl.shards", "PrefKin": "prefkin.models.prefkin.in_shards.people"}
 """Likewise of models whose people are in shards."""
 
 
@@ -289,9 +289,9 @@ def load(path: str | Path) -> Any:
     ...     load(f"{folder}/kin").users_.tolist()
     ['ann', 'bo']
     """
-    if (file := Path(path) / CROWD_FILE).is_file():
+    if (file := Path(path) / IN_SHARDS).is_file():
         with _fitting_together(file):
-            return import_module(SHARDED[read_archive(file)[0]["kind"]]).load_crowd(Path(path))
+            return import_module(SHARDED[read_archive(file)[0]["kind"]]).load_in_shards(Path(path))
     kind, about, labels, arrays = read_model_file(path)
     if kind not in KINDS:
         raise ModelFileError(f"{path}: holds a model of kind {kind!r:.40}, which this prefkin does not know")

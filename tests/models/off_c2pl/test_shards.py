@@ -9,7 +9,7 @@ import pytest
 
 import prefkin
 from prefkin.errors import InvalidParameter
-from tests.models.prefkin.test_shards import folder_of, people
+from tests.models.prefkin.in_shards.test_shards import folder_of, people
 
 USERS = 60
 
@@ -55,7 +55,7 @@ def test_the_same_as_in_memory(frame, data, parameters):
     for user in (0, 17):
         assert large.neighbours(user).tolist() == memory.neighbours(user).tolist()
         u = memory.position(user)
-        here = large._crowd.only([user])
+        here = large._in_shards.only([user])
         np.testing.assert_allclose(here.theta_[here.position(user)], memory.theta_[u], atol=2e-6)
         assert here.gamma_[here.position(user)] == pytest.approx(memory.gamma_[u], rel=1e-6)
         assert large.width(user) == pytest.approx(memory.width(user), rel=1e-6)

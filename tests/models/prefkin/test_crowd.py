@@ -12,7 +12,7 @@ from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.merging import (
-    Seating,
+    PartitionPrior,
     _concentration,
     _likely_pairs,
     crowd_prior,
@@ -130,8 +130,8 @@ def terms_of(seed, label, n=40, dim=4):
 def test_merging_a_crowd_ends_where_merging_few_people_does():
     label = np.arange(36) % 4
     terms, prior = terms_of(1, label, n=200), Prior(np.zeros(4), 0.01, 1.0, 1.0)
-    few = merge(terms, prior, np.arange(36))
-    many = merge_crowd(terms, prior, np.arange(36), Seating(0.0, 0.0), 8)
+    few = merge(terms, prior, np.arange(36), 12)
+    many = merge_crowd(terms, prior, np.arange(36), PartitionPrior(0.0, 0.0), 8)
     assert np.array_equal(few[:, None] == few, many[:, None] == many)
     assert np.array_equal(many[:, None] == many, label[:, None] == label)
 
@@ -139,7 +139,7 @@ def test_merging_a_crowd_ends_where_merging_few_people_does():
 def test_people_who_answered_alike_to_the_digit_are_merged_once_each():
     terms, prior = terms_of(1, np.arange(3)), Prior(np.zeros(4), 0.01, 1.0, 1.0)
     copies = np.tile(np.arange(3), 40)
-    partition = merge_crowd(terms[copies], prior, np.arange(120), Seating(0.0, 0.0), 8)
+    partition = merge_crowd(terms[copies], prior, np.arange(120), PartitionPrior(0.0, 0.0), 8)
     assert len(np.unique(np.column_stack([copies, partition]), axis=0)) == partition.max() + 1 == 3
 
 

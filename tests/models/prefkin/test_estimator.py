@@ -339,7 +339,7 @@ def test_the_demo_readers_are_grouped_on_seeds_that_are_not_shown():
 def test_with_many_users_the_prior_is_learnt_from_some_and_everybody_is_seated(monkeypatch, tmp_path, grouped):
     """What a search among all 15 finds, a prior learnt from 10 of them finds too; also when read back from a file."""
     everybody = PrefKin().fit(grouped.data)
-    monkeypatch.setattr("prefkin.models.prefkin.lesson.LIMITS", replace(LIMITS, most_users=10))
+    monkeypatch.setattr("prefkin.models.prefkin.settings.LIMITS", replace(LIMITS, most_users=10, most_crowd=10))
     some = PrefKin(random_state=0).fit(grouped.data)
     assert some.structure_ == everybody.structure_ == "groups"
     assert [some.members(u).tolist() for u in range(15)] == [everybody.members(u).tolist() for u in range(15)]
@@ -403,7 +403,7 @@ def test_somebody_whose_rows_count_nothing_is_no_obstacle(dim):
 
 
 def test_the_sample_of_many_users_follows_what_they_answered(monkeypatch, grouped):
-    monkeypatch.setattr("prefkin.models.prefkin.lesson.LIMITS", replace(LIMITS, most_users=10))
+    monkeypatch.setattr("prefkin.models.prefkin.settings.LIMITS", replace(LIMITS, most_users=10, most_crowd=10))
     first = PrefKin().fit(grouped.data)
     data = grouped.data
     renamed = PrefKin().fit(data.Z, data.y.astype(int), users=[f"{(7 * u) % 15:02d}" for u in data.who])

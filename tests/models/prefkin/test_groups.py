@@ -1,7 +1,5 @@
 """The search for groups: what merging promises must be kept once sites are matched to it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin import groups
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import _as_before, _kept, _same_partition, find_groups
-from prefkin.models.prefkin.merging import Seating, as_share
+from prefkin.models.prefkin.merging import PartitionPrior, as_share
 from prefkin.models.prefkin.mixture import solved
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.reproduce.contracts import seed_of
@@ -72,9 +70,11 @@ def test_a_union_of_a_crowd_is_worth_what_its_prior_says(planted, monkeypatch):
     before = believing(data, prior, apart)
     there = solved(before.users, before.sites, as_share(group), prior)
     assert _same_partition(_kept(data, there, apart, group, 1.0)[0], group)
-    monkeypatch.setattr(groups, "LIMITS", replace(groups.LIMITS, most_users=10))
+    monkeypatch.setattr(groups, "is_crowd", lambda people: people > 10)
     assert _same_partition(_kept(data, there, apart, group, 1.0)[0], group)
-    monkeypatch.setattr(Seating, "of", lambda sizes: Seating(1e6, 0.0))  # of people who are nearly all alone
+    monkeypatch.setattr(
+        PartitionPrior, "of", lambda sizes: PartitionPrior(1e6, 0.0)
+    )  # of people who are nearly all alone
     assert _same_partition(_kept(data, there, apart, group, 1.0)[0], apart)
 
 

@@ -17,7 +17,7 @@ from prefkin.models.prefkin.beliefs import kept_rows
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import _stretch, find_groups
 from prefkin.models.prefkin.merging import merge
-from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Prior, covariances, solved
+from prefkin.models.prefkin.mixture import AllTerms, Apart, Centres, Prior, covariances, solved
 from prefkin.models.prefkin.person import Person
 from prefkin.models.prefkin.places import _least, _most, assign, place
 from prefkin.models.prefkin.scales import Scaling
@@ -343,7 +343,7 @@ def test_soft_seats_are_leave_one_out_odds():
     _, data, sites = some_users(3, 3, (6, 6, 6, 6))
     (users, parts), m0 = users_of(data, sites), np.zeros(3)
     share = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    soft = assign(Crowd(users, 0.1), share, Prior(m0, 0.1, 0.5, 1.0), 1)
+    soft = assign(AllTerms(users, 0.1), share, Prior(m0, 0.1, 0.5, 1.0), 1, 12)
     for u in range(4):
         odds = []
         for block in (0, 1):
@@ -366,7 +366,7 @@ def test_merging_follows_the_evidence():
         X.append(np.where(rng.random(80) < 1 / (1 + np.exp(-Z @ theta)), 1, -1)[:, None] * Z)
     data = stacked(X)
     users = expand(data, Sites.start(data.weights))
-    seats = merge(users.at(0.01), Prior(np.zeros(2), 0.01, 1.0, 1.0), np.arange(4))
+    seats = merge(users.at(0.01), Prior(np.zeros(2), 0.01, 1.0, 1.0), np.arange(4), 8)
     assert seats[0] == seats[1] != seats[2] == seats[3]
     score = [
         set_evidence(users.at(0.01).summed(np.eye(max(p) + 1)[list(p)]), np.zeros(2), 1.0).sum()

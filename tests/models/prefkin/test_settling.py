@@ -14,6 +14,7 @@ from prefkin.models.prefkin import settling
 from prefkin.models.prefkin.degrees import fit_degrees
 from prefkin.models.prefkin.groups import find_groups
 from prefkin.models.prefkin.mixture import Others, nobody, solved
+from prefkin.models.prefkin.settings import PLACING
 from prefkin.models.prefkin.settling import STEPS, State, Told
 
 DIM, GROUPS, ROWS = 5, 3, 30
@@ -74,10 +75,10 @@ def test_sites_follow_where_margins_moved_and_terms_follow_sites(crowd, rng, sha
     )
     margin = np.einsum("ij,ij->i", data.X, np.repeat(believed.mean, ROWS, axis=0))
     far = rng.random(len(data)) < share_moved if 0.0 < share_moved < 1.0 else np.full(len(data), bool(share_moved))
-    at = margin + np.where(np.repeat(far, ROWS), 2.0, 0.5) * settling.STILL
+    at = margin + np.where(np.repeat(far, ROWS), 2.0, 0.5) * PLACING.still
     believed = replace(believed, sites=sites._replace(at=at))
     literal = believed.refined(data)
-    found, terms = settling._matched(believed, data, np.flatnonzero(believed.moved(data) > settling.STILL))
+    found, terms = settling._matched(believed, data, np.flatnonzero(believed.moved(data) > PLACING.still))
     for one, old, new in zip(found, believed.sites, literal, strict=True):
         np.testing.assert_allclose(one, np.where(np.repeat(far, ROWS), new, old), rtol=1e-12)
     direct = expand(data, found).at(around.prior.within)
@@ -90,13 +91,13 @@ def test_whoever_does_not_move_is_not_asked_again(crowd):
     around, data = crowd
     first, sums = STEPS["place"](data, None, told(around))
     around = settling._told_by(around.prior, sums, False, 0.0)
-    second, _ = STEPS["seat"](data, first, told(around))
+    second, _ = STEPS["move"](data, first, told(around))
     moved = np.abs(second.share - first.share).max(axis=1)
     assert first.asked.sum() > second.asked.sum() > 0
-    assert (moved[second.asked] > settling.MOVED).all()
+    assert (moved[second.asked] > PLACING.moved).all()
     assert (second.share.max(axis=1)[second.asked] < 0.999).all()
     still = State.settled(second.share, second.sites)
-    third, change = STEPS["seat"](data, still, told(around))
+    third, change = STEPS["move"](data, still, told(around))
     assert change.moved == 0.0
     assert np.array_equal(third.share, second.share)
 

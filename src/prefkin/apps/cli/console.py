@@ -27,7 +27,7 @@ from prefkin.data.tables import read_comparisons
 from prefkin.data.votes import Votes, read_votes
 from prefkin.errors import ConvergenceError, InvalidParameter, PrefkinError, PrefkinWarning, UnknownUser
 from prefkin.execution.progress import reporting
-from prefkin.models.files import CROWD_FILE, ENCODER_FILE, MODEL_FILE
+from prefkin.models.files import ENCODER_FILE, IN_SHARDS, MODEL_FILE
 from prefkin.models.reports import counted
 
 # markup and emoji are off: what users typed may hold brackets and colons; our own words ask with markup=True or style=
@@ -40,7 +40,7 @@ SUMMARY_FILE = "summary.json"
 """Written first: by it a folder is known to be of a fit."""
 WRITTEN = (
     MODEL_FILE,
-    CROWD_FILE,
+    IN_SHARDS,
     SUMMARY_FILE,
     ENCODER_FILE,
     ITEMS_FILE,

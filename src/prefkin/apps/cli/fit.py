@@ -28,7 +28,7 @@ from prefkin.data.formats import as_csv, encoder_of
 from prefkin.errors import InvalidParameter
 from prefkin.evaluate.compare import METHODS, compare, splits
 from prefkin.models.base import PreferenceModel
-from prefkin.models.files import CROWD_FILE, ENCODER_FILE
+from prefkin.models.files import ENCODER_FILE, IN_SHARDS
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
@@ -87,7 +87,7 @@ def fit(
 
     Example: prefkin fit votes.csv --out kin --compare
     """
-    check_folder(out_dir, WRITTEN, SUMMARY_FILE, CROWD_FILE)
+    check_folder(out_dir, WRITTEN, SUMMARY_FILE, IN_SHARDS)
     for name in WRITTEN:
         refuse_sources("--out", out_dir / name, [file, items])
     settings = {"alpha": alpha, "ridge": ridge, "kappa": kappa, "delta": delta, "radius": radius, "distance": distance}

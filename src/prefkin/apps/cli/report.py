@@ -44,7 +44,7 @@ def report(
     if out_file.suffix.lower() not in (".html", ".htm"):
         raise InvalidParameter(f"--out {out_file}: the page is HTML; give a name that ends in .html")
     model, columns = load(folder), column_map(mapping)
-    if model._crowd is not None:
+    if model._in_shards is not None:
         raise InvalidParameter(
             f"{folder}: a report is about people in memory, these are in shards; fit some of the files"
         )

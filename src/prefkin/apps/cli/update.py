@@ -57,7 +57,7 @@ def update(
         with without_panics(candidates):
             cands = read_candidates(candidates, column_map(mapping), features=listed(features))
     past, parts = dict(model._past), list[Comparisons]()
-    former = model._digest if model._crowd is None else model._crowd.digest
+    former = model._digest if model._in_shards is None else model._in_shards.digest
     known = [*past.get("models", []), former]
     for file in files:
         if file.suffix == SESSION:
@@ -69,12 +69,12 @@ def update(
             refuse_other_features(model, file, data.dim, data.feature_names)
             with about(file):
                 parts.append(_with_known_labels(data, model))
-                if file.suffix != SESSION and model._crowd is None:
+                if file.suffix != SESSION and model._in_shards is None:
                     _refuse_known(parts[-1], model)
     if not parts:
         out.print("nothing new: the model stays as it is")
         return
-    if refit and model._crowd is not None:
+    if refit and model._in_shards is not None:
         raise InvalidParameter("with people in shards: put the new files into their folder, and fit it again")
     before = _people(model)
     with working(), about(files[0]):
@@ -92,19 +92,19 @@ def update(
         f"{counted(len(new), 'answer')} of {counted(people, 'person')} taken in, "
         f"{strangers} of them new" + ("; the prior was learnt again" if refit else "")
     )
-    if model._crowd is None:
+    if model._in_shards is None:
         print_summary(model, model.summary(), facts)
     else:
         out.print(str(model.summary()))
 
 
 def _people(model: Any) -> int:
-    return len(model.users_) if model._crowd is None else int(model._crowd.data.n_users)
+    return len(model.users_) if model._in_shards is None else int(model._in_shards.data.n_users)
 
 
 def _write(folder: Path, model: Any, news: dict[str, Any]) -> dict[str, Any]:
     """The model and, in a folder, what a fit writes beside it; how methods compared stays as it was measured."""
-    if model._crowd is not None:
+    if model._in_shards is not None:
         model.save(folder)
         return {}
     found, name = model.summary(), type(model).__name__
@@ -182,11 +182,11 @@ def _session_answers(
 def _with_known_labels(data: Comparisons, model: Any) -> Comparisons:
     """People whom the model knows under what their label reads as: 7 in one file may be "7" in another."""
     given = data.users.tolist()
-    if model._crowd is None:
+    if model._in_shards is None:
         found = known_as(model.users_.tolist(), given)
         same = [new if old is None else old for new, old in zip(given, found, strict=True)]
     else:
-        kind, written = (int, "iu") if model._crowd.data.integers else (str, "UO")
+        kind, written = (int, "iu") if model._in_shards.data.integers else (str, "UO")
         try:
             same = given if data.users.dtype.kind in written else [kind(label) for label in given]
         except (TypeError, ValueError):

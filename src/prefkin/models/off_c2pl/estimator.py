@@ -141,7 +141,7 @@ class OffC2PL(PreferenceModel):
         self._check_parameters()
         if isinstance(Z, ShardedComparisons):
             return self._fit_shards(Z, given=(y, users, sample_weight, positive))
-        self._crowd = None
+        self._in_shards = None
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         with threads(self.n_jobs):
             self._prepare(rows)
@@ -164,7 +164,7 @@ class OffC2PL(PreferenceModel):
         >>> model.update(Z[3:], [0], users=["bo"]).n_comparisons_.tolist()
         [2.0, 2.0]
         """
-        if self._crowd is not None:
+        if self._in_shards is not None:
             raise InvalidParameter("users in shards are not updated: fit the folder again with the new files in it")
         _, more = self._read_more(Z, y, users, sample_weight)
         rows = more.rows
@@ -190,9 +190,9 @@ class OffC2PL(PreferenceModel):
 
         refuse_more(*given)
         self._read_shards(data, "graph_", "own_theta_", "radius_", "gamma_")
-        self._crowd = None
+        self._in_shards = None
         with threads(self.n_jobs):
-            self._crowd = fit_shards(self, data)
+            self._in_shards = fit_shards(self, data)
         return self
 
     # -- Algorithm 1, line by line -----------------------------------------------------------------------------------
@@ -323,8 +323,8 @@ class OffC2PL(PreferenceModel):
         """
         check_is_fitted(self)
         new = self._newcomer(Z, y)
-        if self._crowd is not None:
-            return self._crowd.fold_in(new)
+        if self._in_shards is not None:
+            return self._in_shards.fold_in(new)
         known, alone = self.graph_, self._locate(new, n_users=len(self._users))
         points, at = Graph.together([known, alone]), len(known)  # the newcomer is behind everybody else
         threshold = APPENDIX[str(self.gamma)](points, at) if self.gamma in APPENDIX else known.gamma[0]

@@ -24,7 +24,7 @@ from prefkin.data.storage import held_alone
 from prefkin.errors import InvalidParameter
 from prefkin.execution.executor import for_each, over_shards, threads
 from prefkin.inference.estimate import fit_preference
-from prefkin.models.files import PEOPLE, read_crowd, write_crowd
+from prefkin.models.files import PEOPLE, read_in_shards, write_in_shards
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_estimates
 from prefkin.models.off_c2pl.posterior import Scale
@@ -35,7 +35,7 @@ from prefkin.models.reports import FoldedIn
 if TYPE_CHECKING:
     from prefkin.models.off_c2pl.estimator import OffC2PL
 
-__all__ = ["UsersInShards", "fit_shards", "load_crowd"]
+__all__ = ["UsersInShards", "fit_shards", "load_in_shards"]
 
 FORMAT = 1  # of files of a run that goes on
 SAMPLE = 2000  # users from whom λ, a threshold and the scale of preferences are learnt, where they are to be
@@ -220,19 +220,19 @@ class UsersInShards:
         about["coverage"] = asdict(coverage) if isinstance(coverage, ItemRegularity) else "measured"
         told = {"parameters": about, "ridge": float(self.model.ridge_), "gamma": self.gamma}
         arrays = {} if self.model._scale is None else {"scale": self.model._scale.table}
-        write_crowd(folder, "OffC2PL", self.data, told, {"none": np.zeros(1), **arrays}, self.people)
+        write_in_shards(folder, "OffC2PL", self.data, told, {"none": np.zeros(1), **arrays}, self.people)
 
 
-def load_crowd(folder: Path) -> OffC2PL:
+def load_in_shards(folder: Path) -> OffC2PL:
     """What `save` wrote."""
     from prefkin.models.off_c2pl.estimator import OffC2PL
 
-    about, arrays, data = read_crowd(folder)
+    about, arrays, data = read_in_shards(folder)
     parameters = about["parameters"]
     if isinstance(parameters["coverage"], dict):
         parameters["coverage"] = ItemRegularity(**parameters["coverage"])
     model = OffC2PL(**parameters)
     model.ridge_, model._scale = float(about["ridge"]), Scale.of_table(arrays)
     model._read_shards(data)
-    model._crowd = UsersInShards(data, folder / PEOPLE, model, about["gamma"])
+    model._in_shards = UsersInShards(data, folder / PEOPLE, model, about["gamma"])
     return model

@@ -21,8 +21,5 @@ update     tomorrow's answers under the prior as it is, and whether it should be
 explain    why somebody counts for somebody else, and what speaks for and against it
 file       `PrefKin` on disk
 estimator  `PrefKin`
-arrays     what steps over shards leave on disk
-people     what is known about people in shards, and what `PrefKin` offers of them
-shards     `PrefKin` with more people than memory holds
-later      tomorrow's answers of people in shards
+in_shards  with more people than memory holds
 """

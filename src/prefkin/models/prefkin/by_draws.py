@@ -22,14 +22,13 @@ from scipy.stats.qmc import Sobol
 from prefkin.data.arrays import FloatArray, IntArray, above_zero
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, expand
-from prefkin.models.prefkin.mixture import IN_CACHE, Mixture, pieces, solved
+from prefkin.models.prefkin.mixture import Mixture, pieces, solved
 from prefkin.models.prefkin.settings import DRAWN, LIMITS
 
 __all__ = ["matched_by_draws"]
 
 EDGE = 1e-12  # of the unit cube
 REAL = 1e-12  # of the largest row, or variance of margins: below, it is rounding
-FREEDOM = 6.0  # of the multivariate t law that is drawn from: its tails are longer than a posterior's
 
 
 def matched_by_draws(found: Mixture, data: Signed) -> Mixture:
@@ -81,7 +80,7 @@ def _match(found: Mixture, data: Signed, people: list[int], sites: Sites, powers
     if loads.shape[1] > DRAWN.directions:
         return None
     points, log = _points(loads.shape[1], powers)
-    ratio, slope, few = log.copy(), pull - precision * mean, list(pieces(len(points), len(loads), IN_CACHE))
+    ratio, slope, few = log.copy(), pull - precision * mean, list(pieces(len(points), len(loads), LIMITS.in_cache))
     for some in few:
         off = points[some] @ loads.T
         ratio[some] += _log_likelihoods(off + (mean + offset), power) - off @ slope + 0.5 * off**2 @ precision
@@ -156,6 +155,6 @@ def _precisions(loads: FloatArray, precision: FloatArray, spread: FloatArray, be
 def _points(dim: int, powers: int) -> tuple[FloatArray, FloatArray]:
     """2ᵖ points of a multivariate t law, evenly spread; log N(point; 0, I) less their log density, plus a constant."""
     even = np.clip(Sobol(dim + 1, rng=0).random_base2(powers), EDGE, 1.0 - EDGE)
-    points = ndtri(even[:, :-1]) / np.sqrt(2.0 / FREEDOM * gammaincinv(FREEDOM / 2.0, even[:, -1:]))
+    points = ndtri(even[:, :-1]) / np.sqrt(2.0 / DRAWN.freedom * gammaincinv(DRAWN.freedom / 2.0, even[:, -1:]))
     square = (points**2).sum(axis=1)
-    return points, 0.5 * (FREEDOM + dim) * np.log1p(square / FREEDOM) - 0.5 * square
+    return points, 0.5 * (DRAWN.freedom + dim) * np.log1p(square / DRAWN.freedom) - 0.5 * square

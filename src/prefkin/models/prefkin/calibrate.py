@@ -46,7 +46,7 @@ __all__ = [
 TEMPERATURES = np.array(CALIBRATION.temperatures)
 TEMPERED = CALIBRATION.surprise * np.log1p(CALIBRATION.loosely / CALIBRATION.surprise * np.log(TEMPERATURES) ** 2)
 # held-out log-likelihood against a temperature
-NONE = -99  # steps down at which a variance is none
+NONE = -99  # half decades: marks no variance at all, far from those that are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Fitted:
 
     @property
     def believed(self) -> Mixture:
-        """By which doubt is judged."""
+        """The mixture by which doubt is judged: the wider one, where there is one."""
         return self.mixture if self.wide is None else self.wide
 
     def covariances(self, users: slice) -> FloatArray:
@@ -76,7 +76,7 @@ class Fitted:
         return self.metric.covariance(C + off[:, :, None] * off[:, None, :])
 
     def covariance(self, user: int) -> FloatArray:
-        """That of one user, (d, d)."""
+        """Posterior covariance of one user in the features as given, (d, d)."""
         return self.covariances(slice(user, user + 1))[0]
 
     def margins(self, Z: FloatArray, owner: IntArray) -> FloatArray:
@@ -121,7 +121,7 @@ class Fit(NamedTuple):
 
     @property
     def learnt(self) -> Learnt:
-        """What another fit may start from."""
+        """Metric, scales and sites, from which a fit of another kind may start."""
         return Learnt(self.metric, self.degrees.prior, self.degrees.sites)
 
     def for_others(self, rows: UserRows) -> Learnt:
@@ -140,7 +140,7 @@ def fitted_in(rows: UserRows, kind: str, start: Learnt | None = None, rounds: in
         return Fit(metric, data, fit_degrees(data))
     metric, prior, sites = learn_metric(rows, kind, Unit.of(rows, kind), start, rounds)
     data = metric.signed(rows)
-    return Fit(metric, data, fit_degrees(data, 4, prior, sites))
+    return Fit(metric, data, fit_degrees(data, METRIC.scales, prior, sites))
 
 
 def with_scales(fit: Fit, times: tuple[float, float]) -> Mixture:
@@ -306,7 +306,7 @@ def _where_most_varies(rows: UserRows, metric: Metric) -> Metric | None:
 
 
 def _scales(prior: Prior, times: tuple[float, float]) -> tuple[float, float]:
-    """Both variances."""
+    """Variances between people and of what they share, `times` what the prior says."""
     return bounded(times[0] * prior.within), bounded(times[1] * prior.top)
 
 
@@ -373,7 +373,7 @@ class _Court:
         reach = range(-CALIBRATION.reach, CALIBRATION.reach + 1)
         apart = [NONE, *(middle.apart + step for step in reach if middle.apart != NONE)]
         if middle.apart == NONE:
-            apart += [-4, -2]
+            apart += CALIBRATION.from_none
         options = [[Option(self.kind, a, middle.common + step) for step in reach] for a in apart]
         loss = {option: np.zeros((1, 1)) for row in options for option in row}
         for k, case in enumerate(self.cases):

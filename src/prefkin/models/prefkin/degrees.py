@@ -21,25 +21,19 @@ from prefkin.inference.quadratics.evidence import set_evidence
 from prefkin.models.prefkin.mixture import Apart, Centres, Mixture, Prior, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.scales import Scaling
-from prefkin.models.prefkin.settings import LIMITS, TRUST, affordable, bounded
+from prefkin.models.prefkin.settings import LIMITS, SCALES, TRUST, affordable, bounded
 
-__all__ = ["NEAR_ENOUGH", "averaged", "fit_degrees", "partition_prior"]
+__all__ = ["averaged", "fit_degrees", "partition_prior"]
 
 NEAR = np.array([0.25, 0.5, 0.71, 0.84, 1.0, 1.19, 1.41, 2.0, 4.0])
 WIDE = np.geomspace(0.003, 100.0, 10)  # variances from margins that hardly vary to margins that settle every answer
-FIRST = 6.0  # variance of margins to try first: clear, but not certain answers
-BELIEVED = 0.4  # change of log τ² that sites matched to a strength may still ask for
-APART, FARTHEST = 4.0, 4  # factor between variances tried, and how many of them to either side
-LEAST_PACE = 0.25  # share of the way that sites move at least
 NO_MORE = 1e-6  # evidence is a matter of rounding: that of one answer is the same under every strength
-SETTLED = 0.003  # change of log scales at which the fit is taken as found
-AGREEING = 20  # rounds at most of matching sites, half of the way, to scales that are means
-AGREED = 0.001  # change of everybody's mean, of its length, at which they are
-NEAR_ENOUGH = 0.05  # and at which scales wait for better sites
 
 
 @in_one_order
-def fit_degrees(data: Signed, rounds: int = 16, start: Prior | None = None, sites: Sites | None = None) -> Mixture:
+def fit_degrees(
+    data: Signed, rounds: int = SCALES.rounds, start: Prior | None = None, sites: Sites | None = None
+) -> Mixture:
     """One group: people who differ by degrees. τ² and σ² by evidence.
 
     Where everybody grows (or shrinks) by steps of a steady ratio, all the steps to come are taken at once; where they
@@ -64,15 +58,15 @@ def fit_degrees(data: Signed, rounds: int = 16, start: Prior | None = None, site
         last_drift, drift, mean = drift, fit.mean - mean, fit.mean
         last_growth, last_size, size = growth, size, float(np.log((mean**2).sum() + np.finfo(float).tiny))
         growth = size - last_size
-        if turn == rounds - 1 or (turn > 1 and max(abs(growth), scaling.change) < SETTLED):
+        if turn == rounds - 1 or (turn > 1 and max(abs(growth), scaling.change) < SCALES.settled):
             break
         if float((drift * last_drift).sum()) < 0.0:  # they swing instead of settling
-            pace = max(pace / 2.0, LEAST_PACE)
+            pace = max(pace / 2.0, SCALES.least_pace)
         if not waiting:
             tau, top = bounded(tau * scaling.within), bounded(top * scaling.between)
         stretch, rate = 1.0, growth / last_growth if last_growth else 0.0
-        if turn >= 3 and 0.0 < rate < 0.97:  # all the steps to come, at once
-            leap = float(np.clip(growth * rate / (1.0 - rate), -1.0, 1.0))
+        if turn >= 3 and 0.0 < rate < SCALES.steady:  # all the steps to come, at once
+            leap = float(np.clip(growth * rate / (1.0 - rate), -SCALES.leap, SCALES.leap))
             tau, top, stretch = tau * np.exp(leap), top * np.exp(leap), float(np.exp(leap / 2.0))
             mean, size, growth, drift = stretch * mean, size + leap, 0.0, 0.0 * drift
         sites = fit.refined(data, stretch, pace)
@@ -93,22 +87,22 @@ def _first_scales(data: Signed) -> Prior:
 
     def score(k: int) -> float:
         if k not in tried:
-            tau = top = bounded(0.5 * FIRST * APART**k / size)
+            tau = top = bounded(0.5 * SCALES.first * SCALES.apart**k / size)
             sites = Sites.start(data.weights, (tau + top) * data.sizes)
             for turn in range(2):
                 fit, scaling = _scaled(expand(data, sites), sites, everybody, tau, top, 1 + turn)
                 tau, top = bounded(tau * scaling.within), bounded(top * scaling.between)
                 sites = sites if turn else fit.refined(data)
             evidence = float(set_evidence(fit.centres.sums, fit.prior.m0, fit.prior.top)[0])
-            trusted = abs(np.log(scaling.within)) < BELIEVED  # else the sites are far from agreeing with that strength
+            trusted = abs(np.log(scaling.within)) < SCALES.believed  # else sites are far from agreeing with it
             tried[k] = evidence if trusted or k == 0 else -np.inf, np.log([tau, top])
         return tried[k][0]
 
     best = 1 if score(1) > score(0) - NO_MORE else 0  # of equals the stronger, whose sites let go more easily
     direction = 1 if best else -1
-    while abs(best) < FARTHEST and score(best + direction) > score(best) + NO_MORE:
+    while abs(best) < SCALES.farthest and score(best + direction) > score(best) + NO_MORE:
         best += direction
-    if abs(best) == FARTHEST:
+    if abs(best) == SCALES.farthest:
         return _around_nothing(data.dim, *np.exp(tried[best][1]))
     low, middle, high = (score(k) for k in (best - 1, best, best + 1))
     bend = low - 2.0 * middle + high
@@ -130,7 +124,7 @@ def _scaled(
         terms = users.at(tau)
         centres = Centres.of(terms.summed(everybody), prior)
         scaling = Scaling.of(terms, everybody, centres, Apart.of(users, everybody, prior), prior)
-        if step == steps - 1 or scaling.change < NEAR_ENOUGH:
+        if step == steps - 1 or scaling.change < SCALES.waiting:
             break
         tau, top = bounded(tau * scaling.within), bounded(top * scaling.between)
     return solved(users, sites, everybody, prior, terms=terms, centres=centres), scaling
@@ -154,10 +148,10 @@ def _with_averaged_scales(data: Signed, fit: Mixture, scaling: Scaling, evidence
         return replace(fit, evidence=evidence)
     prior, sites = _around_nothing(users.dim, tau, top), fit.sites
     fit = solved(users, sites, everybody, prior, evidence)
-    for _ in range(AGREEING):
+    for _ in range(SCALES.agreeing):
         before, sites = fit.mean, fit.refined(data, step=0.5)
         fit = solved(expand(data, sites), sites, everybody, prior, evidence)
-        if np.linalg.norm(fit.mean - before) < AGREED * np.linalg.norm(fit.mean):
+        if np.linalg.norm(fit.mean - before) < SCALES.agreed * np.linalg.norm(fit.mean):
             break
     return fit
 

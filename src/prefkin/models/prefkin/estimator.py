@@ -24,7 +24,7 @@ from prefkin.data.folds import PREDICT_FOR
 from prefkin.data.rows import Grown, Rows, UserRows, only
 from prefkin.data.shards import ShardedComparisons
 from prefkin.decide.belief import Belief
-from prefkin.decide.plan import Crowd as PlanCrowd
+from prefkin.decide.plan import Panel
 from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, PriorWarning, SeparationWarning
@@ -48,15 +48,15 @@ from prefkin.models.prefkin.by_draws import matched_by_draws
 from prefkin.models.prefkin.calibrate import Fitted, temperature_of_groups
 from prefkin.models.prefkin.explain import difference_covariance, explained, own_share
 from prefkin.models.prefkin.file import restored, written
-from prefkin.models.prefkin.later import with_new_answers
+from prefkin.models.prefkin.in_shards.fit import fit_shards
+from prefkin.models.prefkin.in_shards.update import with_new_answers
 from prefkin.models.prefkin.lesson import Teacher
 from prefkin.models.prefkin.metric import KINDS, Metric
-from prefkin.models.prefkin.mixture import IN_CACHE, Crowd, Mixture, finished, pieces
+from prefkin.models.prefkin.mixture import AllTerms, Mixture, finished, pieces
 from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import settle
-from prefkin.models.prefkin.shards import fit_shards
 from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
@@ -143,8 +143,8 @@ class PrefKin(PreferenceModel):
         refuse_more(*given)
         self._read_shards(data, "_fitted", "membership_")
         with threads(self.n_jobs):
-            self._crowd = fit_shards(self, data)
-        self.structure_, self.evidence_ = self._crowd.structure, self._crowd.evidence
+            self._in_shards = fit_shards(self, data)
+        self.structure_, self.evidence_ = self._in_shards.structure, self._in_shards.evidence
         return self
 
     @on_its_threads
@@ -163,15 +163,15 @@ class PrefKin(PreferenceModel):
         >>> more is model, float(model.n_comparisons_.sum()) == len(data), model.refit_gain_ < 0
         (True, True, True)
         """
-        if self._crowd is not None:
+        if self._in_shards is not None:
             new = self._read_new(Z, y, users, sample_weight)
-            self._crowd, self.refit_gain_ = with_new_answers(self._crowd, new)
+            self._in_shards, self.refit_gain_ = with_new_answers(self._in_shards, new)
             self._forget()
         else:
             new, more = self._read_more(Z, y, users, sample_weight)
             self._update_in_memory(new, more)
         if clearly_better(self.refit_gain_, len(new)):
-            again = "fit the folder with the new files in it" if self._crowd else "model.fit(model.comparisons())"
+            again = "fit the folder with the new files in it" if self._in_shards else "model.fit(model.comparisons())"
             warnings.warn(
                 "the new answers come from people unlike those whom the model knows: log evidence "
                 f"{self.refit_gain_:+.1f} for a prior learnt from them alone; learn it again: {again}",
@@ -202,7 +202,7 @@ class PrefKin(PreferenceModel):
         return metric.preferences(estimate_users(measured, ridge=1.0 / max(self._own_variance, LIMITS.least_variance)))
 
     def _learn(self, rows: UserRows) -> None:
-        self._crowd = None
+        self._in_shards = None
         lesson = self._teacher.lesson(rows)
         rows, metric, known = lesson.rows, lesson.metric, lesson.known
         data = lesson.data if len(lesson.data) == len(rows) else metric.signed(rows)
@@ -283,11 +283,11 @@ class PrefKin(PreferenceModel):
         `weights=True` also how much: the user's own answers decide a share of the estimate, the rest comes from the
         others in proportion to their comparisons and the probability that they belong together.
         """
-        model = self if self._crowd is None else self._crowd.only([user])
+        model = self if self._in_shards is None else self._in_shards.only([user])
         u, here = self.position(user), model.position(user)
         together = self._together(u)
         members = np.flatnonzero(together > 0.5)
-        if self._crowd is None:
+        if self._in_shards is None:
             members = members[np.argsort(self._likeness.from_(u)[members], kind="stable")]
         if not weights:
             return self.users_[members]
@@ -311,7 +311,7 @@ class PrefKin(PreferenceModel):
             return number(self._fitted.covariances(users))
 
         with threads(self.n_jobs):
-            every = list(pieces(len(self._users), self._users.dim**2, IN_CACHE))
+            every = list(pieces(len(self._users), self._users.dim**2, LIMITS.in_cache))
             return np.concatenate(for_each(some, every, label=label), axis=-1)
 
     def _difference(self, position: int, other: int) -> Belief:
@@ -353,8 +353,8 @@ class PrefKin(PreferenceModel):
         measures it. Warns where that study found the radius too small.
         """
         check_is_fitted(self)
-        if self._crowd is not None:
-            return self._crowd.column("radius")
+        if self._in_shards is not None:
+            return self._in_shards.column("radius")
         self._warn_of_miscalibration()
         return self._radii
 
@@ -411,8 +411,8 @@ class PrefKin(PreferenceModel):
         """How alike these people are, and how sure that is; `print` says it in words."""
         check_is_fitted(self)
         grouped, more = self.structure_ == "groups", dict[str, Any]()
-        if self._crowd is not None:
-            n, places, sums = self._crowd.data.n_users, self._crowd.counts, self._crowd.sums
+        if self._in_shards is not None:
+            n, places, sums = self._in_shards.data.n_users, self._in_shards.counts, self._in_shards.sums
         else:
             n, membership = len(self._users), self.membership_
             places = np.bincount(np.argmax(membership, axis=1), minlength=membership.shape[1])
@@ -444,7 +444,7 @@ class PrefKin(PreferenceModel):
         first, second = np.argsort(-share, axis=0, kind="stable")[:2, top]  # the likeliest members of everybody's group
         other = np.where(first == everybody, second, first)
         leaning = np.einsum("uk,uk->u", share, share[other]) > 0.5
-        for piece, terms in Crowd(mixture.users, mixture.prior.within):
+        for piece, terms in AllTerms(mixture.users, mixture.prior.within):
             own = mixture.prior.within * np.einsum("uii->u", terms.A, dtype=np.float64) / self._users.dim
             found[piece] = np.where(leaning[piece], 1.0 - own, 0.0)
         return found
@@ -508,7 +508,7 @@ class PrefKin(PreferenceModel):
             return ActiveSession.of_newcomer(person, candidates, **settings)
         return ActiveSession.from_belief(self.belief(user), candidates, habit=habit, **settings)
 
-    def _as_crowd(self, Z: FloatArray) -> tuple[PlanCrowd, FloatArray]:
+    def _as_panel(self, Z: FloatArray) -> tuple[Panel, FloatArray]:
         if len(self._users) * self._fitted.metric.dim**2 > LIMITS.most_numbers:
             raise InvalidParameter(
                 f"{len(self._users)} people with {self._users.dim} features are too many to plan for at once: it takes "
@@ -539,7 +539,7 @@ class PrefKin(PreferenceModel):
         (6, 2)
         """
         check_is_fitted(self)
-        model = self if self._crowd is None else self._crowd.only([])
+        model = self if self._in_shards is None else self._in_shards.only([])
         fitted, belief, own = model._fitted, model._population.nobody, np.zeros(self.n_features_in_)
         if Z is not None or y is not None:
             new = self._newcomer(Z, y)

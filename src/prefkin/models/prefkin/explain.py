@@ -1,6 +1,6 @@
 """Why somebody counts for somebody else, or not: what speaks for it, in numbers and words, and what would change it.
 
-Everybody but `user` is left where they are. The group of `other` has prior odds by its size (the restaurant prior of
+Everybody but `user` is left where they are. The group of `other` has prior odds by its size (the prior of
 `groups`); the answers multiply them by how much better that group explains `user`'s answers than others do.
 """
 
@@ -36,13 +36,13 @@ __all__ = [
     "rows_to_half",
 ]
 
-ALMOST = 1e-9
+ALMOST = 1e-9  # a probability, or members, that are none but for rounding
 STILL = 0.01  # change of a margin that decides nothing
 FEWEST, MOST, NEARLY = 0.0, 17.0, 0.1  # comparisons to turn a verdict, as powers of 2
 
 
 def explained(model: PrefKin, u: int, v: int) -> Explanation:
-    """Of the users at these positions."""
+    """What `PrefKin.explain` says of the users at these positions."""
     user, other = model.users_[[u, v]].tolist()
     if u == v:
         return Explanation(True, 0.0, 0.5, f"{user!r} always uses its own comparisons.", probability=1.0)

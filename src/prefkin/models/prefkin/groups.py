@@ -18,19 +18,18 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
-from prefkin.models.prefkin.degrees import NEAR, NEAR_ENOUGH, averaged, partition_prior
-from prefkin.models.prefkin.merging import Seating, as_share, crowd_prior, merge, partition_evidence, summed_sets
-from prefkin.models.prefkin.mixture import Apart, Centres, Crowd, Mixture, Prior, alone_in, solved
+from prefkin.models.prefkin.degrees import NEAR, averaged, partition_prior
+from prefkin.models.prefkin.merging import PartitionPrior, as_share, crowd_prior, merge, partition_evidence, summed_sets
+from prefkin.models.prefkin.mixture import AllTerms, Apart, Centres, Mixture, Prior, alone_in, solved
 from prefkin.models.prefkin.modes import believable
 from prefkin.models.prefkin.places import assign
 from prefkin.models.prefkin.scales import Scaling, common_mean, with_common_mean
-from prefkin.models.prefkin.settings import LIMITS, TRUST, Effort, bounded, searching, very_thin
+from prefkin.models.prefkin.settings import LIMITS, SCALES, TRUST, Effort, bounded, is_crowd, searching, very_thin
 
 __all__ = ["find_groups"]
 
-STARTS = (0.02, 0.2)  # τ² as a share of the variance between users; of few answers the wider one finds more groups
-WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # likewise, where little is known of it
-ONE_RESTAURANT = Seating(0.0, 0.0)  # of concentration 1, in which a set of n weighs (n − 1)!
+WITHIN = np.array([3e-4, 0.003, 0.01, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 1.4])  # τ² over the variance between users
+CONCENTRATION_ONE = PartitionPrior(0.0, 0.0)  # a set of n weighs (n − 1)!
 
 
 @in_one_order
@@ -42,8 +41,7 @@ def find_groups(data: Signed, degrees: Mixture, like: Mixture | None = None) -> 
     """
     effort, spread, found = searching(data), degrees.prior.within, list[Mixture]()
     if like is None:
-        some = STARTS[-effort.starts :] if very_thin(data) else STARTS[: effort.starts]
-        starts = [(start, np.arange(len(data))) for start in some]
+        starts = [(start, np.arange(len(data))) for start in effort.starts]
     else:
         starts = [(like.prior.within / like.prior.alone, _partition(like.share))]
     for start, partition in starts:
@@ -64,19 +62,19 @@ def _from_start(
     turn = 0
     while True:
         share, last = as_share(partition), turn == effort.rounds - 1
-        if len(data) > LIMITS.most_users:
-            ahead = ahead._replace(lonely=Seating.of(np.bincount(partition)).alone)
+        if is_crowd(len(data)):
+            ahead = ahead._replace(lonely=PartitionPrior.of(np.bincount(partition)).alone)
         for again in range(effort.passes):
             terms = users.at(ahead.within) if again else terms
             prior, ahead, terms = _scales(users, terms, share, ahead, spread, effort)
-            crowd = Crowd(users, prior.within, terms)
-            share = assign(crowd, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
+            every = AllTerms(users, prior.within, terms)
+            share = assign(every, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
         found = solved(users, sites, share, prior, terms=terms)
         if last or (turn > 0 and _as_before(share, partition)):
             return [replace(found, evidence=_believable_evidence(data, found))]
         stretch = _stretch(data, found) if turn == 0 and very_thin(data) else 1.0
         sites = found.refined(data, stretch, effort.pace)
-        del users, terms, crowd, found  # room for the next ones
+        del users, terms, every, found  # room for the next ones
         users, ahead, spread = expand(data, sites), ahead.stretched(stretch), stretch**2 * spread
         terms, before = users.at(ahead.within), _partition(share)
         partition = merge(terms, ahead, before, effort.partners)
@@ -112,11 +110,11 @@ def _kept(data: Signed, there: Mixture, before: IntArray, merged: IntArray, pace
         return merged, there.sites
     mine, rows, prior = data.some(who), data.rows_of(who), there.prior
     matched = there.some(data, who).refined(mine, step=pace)
-    seating = Seating.of(np.bincount(before)) if len(before) > LIMITS.most_users else ONE_RESTAURANT
+    sets_prior = PartitionPrior.of(np.bincount(before)) if is_crowd(len(before)) else CONCENTRATION_ONE
 
     def evidence(terms: Terms, partition: IntArray, part_of: IntArray) -> FloatArray:
         sets, place = np.unique(partition[who], return_inverse=True)
-        found = set_evidence(summed_sets(terms, place), prior.m0, prior.between) + seating.weigh(np.bincount(place))
+        found = set_evidence(summed_sets(terms, place), prior.m0, prior.between) + sets_prior.weigh(np.bincount(place))
         return np.asarray(np.bincount(part_of[sets], found, minlength=n_parts), dtype=np.float64)
 
     after = evidence(expand(mine, matched).at(prior.within), merged, part_of_set[n:])
@@ -146,7 +144,7 @@ def _scales(
         prior = with_common_mean(centres, apart, prior)
         within, between = bounded(prior.within * scaling.within), bounded(prior.between * scaling.between)
         after = prior._replace(within=within, between=between)
-        if step == effort.steps - 1 or scaling.change < NEAR_ENOUGH:
+        if step == effort.steps - 1 or scaling.change < SCALES.waiting:
             break
         prior = after
     if scaling.determined >= TRUST.determined:
@@ -233,5 +231,5 @@ def _total_evidence(users: Quadratics, terms: Terms, partition: IntArray, prior:
     value = float(set_evidence(centres.sums, m0, prior.between).sum())
     value += float(apart.weight @ (apart.terms.level + apart.terms.explained(m0[None])[:, 0]))
     value -= 0.5 * float(m0 @ m0) / prior.top + 0.5 * len(m0) * float(np.log(prior.top))
-    of_partition = partition_prior if len(users) <= LIMITS.most_users else crowd_prior
+    of_partition = crowd_prior if is_crowd(len(users)) else partition_prior
     return value + 0.5 * float(np.linalg.slogdet(covariance)[1]) + of_partition(np.bincount(partition))

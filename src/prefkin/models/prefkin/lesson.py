@@ -23,11 +23,18 @@ from prefkin.models.prefkin.habit import with_habits
 from prefkin.models.prefkin.metric import KINDS, Metric, free_numbers
 from prefkin.models.prefkin.mixture import Mixture
 from prefkin.models.prefkin.modes import at_their_modes
-from prefkin.models.prefkin.settings import CALIBRATION, LIMITS, METRIC, TRUST, largest_crowd, most_teachers
+from prefkin.models.prefkin.settings import (
+    CALIBRATION,
+    LIMITS,
+    METRIC,
+    SCALES,
+    TRUST,
+    is_crowd,
+    largest_crowd,
+    most_teachers,
+)
 
 __all__ = ["Lesson", "Teacher"]
-
-COLD, WARM = 2, 1  # rounds of a crowd's sites and scales, from the scales of some, or from sites in other units
 
 
 class Lesson(NamedTuple):
@@ -162,7 +169,7 @@ class Search(NamedTuple):
         """Do the answers speak for groups?"""
         if len(self.groups) == 1 or self.groups.share.shape[1] == 0:
             return False
-        many = len(self.everybody) if len(self.everybody) > LIMITS.most_users else 0
+        many = len(self.everybody) if is_crowd(len(self.everybody)) else 0
         return self.groups.evidence > self.everybody.evidence + max(TRUST.clearly, many * TRUST.clearly_each)
 
     def beats(self, evidence: float, kind: str) -> bool:
@@ -175,7 +182,7 @@ def search(fit: Fit, company: UserRows | None, like: Search | None = None) -> Se
     data, everybody = fit.data, fit.degrees
     if company is not None:
         data = fit.metric.signed(company)
-        rounds, sites = (COLD, None) if like is None else (WARM, like.everybody.sites)
+        rounds, sites = (SCALES.crowd, None) if like is None else (SCALES.other_units, like.everybody.sites)
         everybody = fit_degrees(data, rounds, everybody.prior, sites)
     groups = find_groups(data, everybody, None if like is None else like.groups) if len(data) > 1 else everybody
     return Search(fit, data, everybody, groups)

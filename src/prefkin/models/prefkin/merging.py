@@ -19,19 +19,17 @@ from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.inference.quadratics import Terms
 from prefkin.inference.quadratics.evidence import joint_evidence, set_evidence
 from prefkin.models.prefkin.mixture import Prior, pieces
-from prefkin.models.prefkin.settings import LIMITS
+from prefkin.models.prefkin.settings import GROUPS, LIMITS, is_crowd
 
-__all__ = ["Seating", "as_share", "crowd_prior", "merge", "partition_evidence", "summed_sets"]
+__all__ = ["PartitionPrior", "as_share", "crowd_prior", "merge", "partition_evidence", "summed_sets"]
 
-USUAL = (1.5, 5.0, np.inf)  # members of a group, as merging a crowd expects them: clear unions first
 ROWS = 256  # sets of about the same information whose partners are looked up together
-FEW = 64  # sets all of whose pairs are weighed
 
 
-def merge(users: Terms, prior: Prior, partition: IntArray, partners: int = 12) -> IntArray:
+def merge(users: Terms, prior: Prior, partition: IntArray, partners: int) -> IntArray:
     """Merge the two sets whose union gains most evidence, again and again; the best partition on the way."""
     n = int(partition.max()) + 1
-    if len(users) > LIMITS.most_users:
+    if is_crowd(len(users)):
         return _merge_many(users, prior, partition, partners)
     sums = users.summed(np.eye(n)[partition])
     score = set_evidence(sums, prior.m0, prior.between)
@@ -114,7 +112,7 @@ def partition_evidence(users: Terms, partition: IntArray, prior: Prior) -> float
 # -- in a crowd ------------------------------------------------------------------------------------------------------
 
 
-class Seating(NamedTuple):
+class PartitionPrior(NamedTuple):
     """What a partition of a crowd is worth before any answer, as log weights.
 
     A person stands alone with an unknown probability; groups are a Chinese-restaurant process whose concentration is
@@ -125,21 +123,21 @@ class Seating(NamedTuple):
     group: float  # a group beside log (members − 1)!
 
     @classmethod
-    def of(cls, sizes: IntArray) -> Seating:
-        """As these sets suggest."""
+    def of(cls, sizes: IntArray) -> PartitionPrior:
+        """With both numbers estimated from the sizes of sets that were found."""
         members = int(sizes[sizes > 1].sum())
         concentration = _concentration(int((sizes > 1).sum()), members)
         odds = (int((sizes == 1).sum()) + 1.0) / (members + 1.0)
         return cls(float(np.log(odds * (members + concentration))), float(np.log(concentration)))
 
     @classmethod
-    def of_groups_of(cls, size: float, people: int) -> Seating:
-        """A restaurant whose groups would have about so many members."""
+    def of_groups_of(cls, size: float, people: int) -> PartitionPrior:
+        """With the concentration at which so many people are in groups of about this size."""
         log = float(np.log(_concentration(int(people / size), people)))
         return cls(log, log)
 
     def weigh(self, sizes: IntArray) -> FloatArray:
-        """Of each set."""
+        """Log weight of each set, from its size."""
         return np.where(sizes > 1, self.group + gammaln(sizes), self.alone)
 
 
@@ -166,18 +164,18 @@ def _merge_many(users: Terms, prior: Prior, partition: IntArray, partners: int) 
     """In a crowd: with the prior that its sets suggest, or from nobody together through several, clear unions first."""
     sizes, tried = np.bincount(partition), list[tuple[float, IntArray]]()
     if sizes.max() > 1:
-        return merge_crowd(users, prior, partition, Seating.of(sizes), partners)
-    for usual in USUAL:
-        partition = merge_crowd(users, prior, partition, Seating.of_groups_of(usual, len(users)), partners)
+        return merge_crowd(users, prior, partition, PartitionPrior.of(sizes), partners)
+    for usual in GROUPS.usual:
+        partition = merge_crowd(users, prior, partition, PartitionPrior.of_groups_of(usual, len(users)), partners)
         tried.append((partition_evidence(users, partition, prior) + crowd_prior(np.bincount(partition)), partition))
     return max(tried, key=lambda each: each[0])[1]
 
 
-def merge_crowd(users: Terms, prior: Prior, partition: IntArray, seating: Seating, partners: int) -> IntArray:
+def merge_crowd(users: Terms, prior: Prior, partition: IntArray, sets_prior: PartitionPrior, partners: int) -> IntArray:
     """Unite sets as long as evidence and the prior of the partition gain; partners are looked up anew by rounds."""
     while True:
         sums = summed_sets(users, partition)
-        into = _united(sums, np.bincount(partition), prior, seating, partners)
+        into = _united(sums, np.bincount(partition), prior, sets_prior, partners)
         partition = np.unique(into[partition], return_inverse=True)[1]
         if partition.max() + 1 == len(sums) or partition.max() == 0:
             return partition
@@ -242,13 +240,13 @@ def _rank(of: IntArray, value: FloatArray) -> IntArray:
     return rank
 
 
-def _united(sums: Terms, sizes: IntArray, prior: Prior, seating: Seating, partners: int) -> IntArray:
+def _united(sums: Terms, sizes: IntArray, prior: Prior, sets_prior: PartitionPrior, partners: int) -> IntArray:
     """For each set the one in which it ends, once half of them are gone or no union gains; sums and sizes change."""
     n, into = len(sums), np.arange(len(sums))
-    score, left = set_evidence(sums, prior.m0, prior.between) + seating.weigh(sizes), n
+    score, left = set_evidence(sums, prior.m0, prior.between) + sets_prior.weigh(sizes), n
 
     def gains(one: IntArray, other: IntArray) -> FloatArray:
-        together = _union(sums, one, other, prior) + seating.weigh(sizes[one] + sizes[other])
+        together = _union(sums, one, other, prior) + sets_prior.weigh(sizes[one] + sizes[other])
         return together - score[one] - score[other]
 
     one, other = _likely_pairs(sums, prior, 2 * partners)
@@ -276,7 +274,7 @@ def _likely_pairs(sums: Terms, prior: Prior, partners: int) -> tuple[IntArray, I
     are looked up together, with their mean: then all gains are one product of matrices.
     """
     n, d = sums.a.shape
-    if n <= max(2 * partners, FEW):
+    if n <= max(2 * partners, GROUPS.all_pairs):
         return np.triu_indices(n, 1)
     mean = sums.A.mean(axis=0, dtype=np.float64)
     values, axes = np.linalg.eigh(mean)

@@ -100,14 +100,15 @@ def learn_metric(users: UserRows, kind: str, unit: Unit, start: Learnt | None, r
         off = terms.a - terms.images(np.broadcast_to(mean, terms.a.shape))
         drawn, known = off.T @ off, A - np.matmul(terms.A @ doubt, terms.A).sum(axis=0)
         step, logs = _step(drawn, known, covariance, root, kind, free=len(users) >= METRIC.many)
-        if turn == rounds - 1 or (turn > 3 and np.abs(logs).max() < METRIC.settled):
+        if turn == rounds - 1 or (turn >= METRIC.at_least and np.abs(logs).max() < METRIC.settled):
             break
         beliefs = row_beliefs(data, terms, 1.0, mean, doubt)
         nobody_known = partial(Around.one, centre=np.zeros(d), variance=1.0 + top)
-        sites = matched(sites, data, *beliefs, nobody_known, 1.0 if turn < 10 else 0.7)
+        sites = matched(sites, data, *beliefs, nobody_known, 1.0 if turn < METRIC.unhindered else METRIC.pace)
         top = min(float(mean @ mean + np.trace(doubt)) / d, LIMITS.most_variance)
         change = root @ ((step * logs) @ step.T) @ np.linalg.inv(root)
-        longer = min(1.5 * longer, METRIC.longest) if (change * last).sum() > 0 else max(0.4 * longer, 1.0)
+        agree = (change * last).sum() > 0
+        longer = min(METRIC.longer * longer, METRIC.longest) if agree else max(METRIC.shorter * longer, 1.0)
         last = change
         stretch = np.exp(np.clip(longer * logs, -METRIC.most, METRIC.most))
         covariance = root @ ((step * stretch) @ step.T) @ root.T
@@ -135,7 +136,7 @@ def _step(
     better = (axes * np.sqrt(above_zero(values))) @ axes.T
     better = np.linalg.solve(factor.T, np.linalg.solve(factor.T, better.T).T)
     values, axes = np.linalg.eigh(0.5 * (better + better.T))
-    return axes, np.log(np.clip(values, 0.1, 10.0))
+    return axes, np.log(np.clip(values, 1.0 / METRIC.farthest, METRIC.farthest))
 
 
 def free_numbers(kind: str, d: int) -> int:

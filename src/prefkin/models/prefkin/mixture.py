@@ -29,10 +29,9 @@ from prefkin.models.prefkin.person import Part, Person
 from prefkin.models.prefkin.settings import LIMITS
 
 __all__ = [
-    "IN_CACHE",
+    "AllTerms",
     "Apart",
     "Centres",
-    "Crowd",
     "Mixture",
     "Others",
     "Prior",
@@ -44,10 +43,6 @@ __all__ = [
     "pieces",
     "solved",
 ]
-
-AT_ONCE = 1 << 16  # numbers of matrices of which several are made on the way
-IN_CACHE = 1 << 19  # numbers of small matrices worked on at once: more would not stay in the cache
-FAR = 10.0  # standard deviations from what all share: no centre of a group is there
 
 
 class Prior(NamedTuple):
@@ -65,7 +60,7 @@ class Prior(NamedTuple):
         return self.within + self.between
 
     def stretched(self, factor: float) -> Prior:
-        """Of preferences so many times as strong."""
+        """The prior of preferences `factor` times as strong."""
         m0, within, between = factor * self.m0, factor**2 * self.within, factor**2 * self.between
         return self._replace(m0=m0, within=within, between=between)
 
@@ -159,11 +154,11 @@ class Mixture:
         return set_evidence(bare, self.prior.m0, self.prior.between)
 
     def terms_of(self, users: IntArray) -> Terms:
-        """Of some users, for τ²."""
+        """Terms of some users for τ²: those that are held, or made now."""
         return self.users.some(users).at(self.prior.within) if self.terms is None else self.terms[users]
 
     def person(self, user: int) -> Person:
-        """One user's posterior."""
+        """One user's posterior: a law for each group to which they may belong, and for standing alone."""
         prior, parts, who = self.prior, list[Part](), np.array([user])
         for k in np.flatnonzero(self.weights[user] > LIMITS.unlikely):
             alone = k == self.share.shape[1]
@@ -175,7 +170,7 @@ class Mixture:
         return Person(parts)
 
     def some(self, data: Signed, users: IntArray) -> Mixture:
-        """A few of those whose rows these are."""
+        """The same groups with some of the users; `data` are the rows of all."""
         return replace(
             self,
             users=self.users.some(users),
@@ -212,7 +207,7 @@ class Mixture:
         """
         prior, group = self.prior, np.argmax(self.weights[users], axis=1)
         centres = np.concatenate([self.centres.mean, prior.m0[None]])
-        far = ((centres - prior.m0) ** 2).sum(axis=1) > FAR**2 * len(prior.m0) * prior.between
+        far = ((centres - prior.m0) ** 2).sum(axis=1) > LIMITS.farthest**2 * len(prior.m0) * prior.between
         alone = (group == self.share.shape[1]) | far[group]
         centre = np.where(alone[:, None], prior.m0, centres[group])
         return Around(users, centre, np.where(alone, prior.alone, prior.within))
@@ -230,7 +225,7 @@ class Mixture:
             return mean, variance
         sure = self.share.max(axis=1, initial=0.0) >= 1.0 - LIMITS.unlikely
         torn = np.flatnonzero(~sure)
-        for piece in pieces(len(torn), data.dim**2, IN_CACHE):
+        for piece in pieces(len(torn), data.dim**2, LIMITS.in_cache):
             who = torn[piece]
             for user, C in zip(who.tolist(), covariances(self, who), strict=True):
                 own = data.own(user)
@@ -251,7 +246,7 @@ def covariances(mixture: Mixture, users: slice | IntArray) -> FloatArray:
     who = np.arange(*users.indices(len(mixture))) if isinstance(users, slice) else users
     d = len(mixture.prior.m0)
     found = np.empty((len(who), d, d))
-    for piece in pieces(len(who), d * d, AT_ONCE):
+    for piece in pieces(len(who), d * d, LIMITS.on_the_way):
         found[piece] = _covariances(mixture, who[piece])
     return found
 
@@ -294,17 +289,17 @@ def solved(
     centres: Centres | None = None,
 ) -> Mixture:
     """Everybody's posterior with these memberships; `terms` are for τ², `centres` those of the groups, where known."""
-    crowd = Crowd(users, prior.within, terms)
-    centres = Centres.of(crowd.summed(share), prior) if centres is None else centres
+    every = AllTerms(users, prior.within, terms)
+    centres = Centres.of(every.summed(share), prior) if centres is None else centres
     middle, trust, mean = share @ centres.mean, share.sum(axis=1), np.empty((len(share), users.dim))
-    for piece, own in crowd:
+    for piece, own in every:
         mean[piece] = own.posterior_means(middle[piece], prior.within, trust[piece])
     alone = alone_in(share)
     apart = np.flatnonzero(alone > LIMITS.unlikely / 2.0)
     if len(apart):
         w = alone[apart]
         mean[apart] += users.some(apart).posterior_means(w[:, None] * prior.m0, prior.alone, w)
-    return Mixture(users, share, mean, prior, centres, sites, evidence, crowd.terms)
+    return Mixture(users, share, mean, prior, centres, sites, evidence, every.terms)
 
 
 def nobody(centres: Centres, prior: Prior, others: Others, evidence: float = -np.inf) -> Mixture:
@@ -317,7 +312,7 @@ def nobody(centres: Centres, prior: Prior, others: Others, evidence: float = -np
     )
 
 
-class Crowd:
+class AllTerms:
     """Everybody's terms for τ²: held, or made a few users at a time where there is no room for all."""
 
     def __init__(self, users: Quadratics, within: float, terms: Terms | None = None) -> None:
@@ -333,7 +328,7 @@ class Crowd:
             yield piece, self.users.some(np.arange(piece.start, piece.stop)).at(self.within)
 
     def summed(self, share: FloatArray) -> Terms:
-        """Of each group to which user u belongs by share[u, k]."""
+        """Sums over each group, to which user u belongs by share[u, k]."""
         return reduce(add, (terms.summed(share[piece]) for piece, terms in self))
 
 
@@ -346,14 +341,14 @@ class Apart(NamedTuple):
 
     @classmethod
     def of(cls, users: Quadratics, share: FloatArray, prior: Prior) -> Apart:
-        """Under the prior of somebody in no group."""
+        """Whoever may be alone, with terms under the prior of somebody in no group."""
         alone = alone_in(share)
         who = np.flatnonzero(alone > LIMITS.unlikely / 2.0)
         return cls(who, alone[who], users.some(who).at(prior.alone) if len(who) else Terms.zeros(0, users.dim))
 
 
 def finished(mixture: Mixture) -> Mixture:
-    """Without what only a search needs."""
+    """The mixture without terms, which only a search needs: they are made when they are asked for."""
     return replace(mixture, terms=None)
 
 

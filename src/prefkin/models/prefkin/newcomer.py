@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.decide.plan import Crowd
+from prefkin.decide.plan import Panel
 from prefkin.decide.population import MixtureBelief, Population
 from prefkin.models.prefkin.calibrate import Fitted
 from prefkin.models.prefkin.mixture import Mixture, covariances, pieces
@@ -47,7 +47,7 @@ def group_chances(fitted: Fitted, belief: MixtureBelief) -> FloatArray:
     return np.ones(1) if fitted.mixture.by_degrees else belief.chance[:-1]
 
 
-def everybody_at_once(fitted: Fitted) -> Crowd:
+def everybody_at_once(fitted: Fitted) -> Panel:
     """Everybody in their group, with the centre that they share; those who may be elsewhere, for themselves."""
     known = fitted.believed
     within, n = known.prior.within, len(known)
@@ -61,7 +61,7 @@ def everybody_at_once(fitted: Fitted) -> Crowd:
             keep[who[together]] = np.eye(keep.shape[1]) - within * known.terms_of(who[together]).A
         if not together.all():
             keep[who[~together]] = covariances(known, who[~together])
-    return Crowd(fitted.mixture.mean, keep, spread, group, known.centres.doubt.astype(np.float64))
+    return Panel(fitted.mixture.mean, keep, spread, group, known.centres.doubt.astype(np.float64))
 
 
 def person_as_population(fitted: Fitted, user: int, habit: float) -> Population:

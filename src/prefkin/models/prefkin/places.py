@@ -16,42 +16,38 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import joining_gain, joint_evidence, set_evidence
-from prefkin.models.prefkin.mixture import Centres, Crowd, Mixture, Others, Prior, alone_in, nobody, pieces, solved
-from prefkin.models.prefkin.settings import LIMITS, affordable
+from prefkin.models.prefkin.mixture import AllTerms, Centres, Mixture, Others, Prior, alone_in, nobody, pieces, solved
+from prefkin.models.prefkin.settings import LIMITS, PLACING, affordable, is_crowd
 
-__all__ = ["NOBODY", "asked_anew", "assign", "place"]
-
-FEW = 1e-3  # others in a group from which it may be joined
-NOBODY = 1e-2  # members below which a group is dropped
-MEMBER = 1e-9  # share from which somebody's answers are taken out of a group
+__all__ = ["asked_anew", "assign", "place"]
 
 
-def assign(crowd: Crowd, share: FloatArray, prior: Prior, rounds: int, contenders: int = 12) -> FloatArray:
+def assign(every: AllTerms, share: FloatArray, prior: Prior, rounds: int, contenders: int) -> FloatArray:
     """Soft memberships: a user's own data are taken out of a group before it is asked how well it fits.
 
     Those who are sure of their place in one round are not asked again.
     """
-    alone = crowd.users.evidences(prior.m0, prior.alone) + prior.lonely
-    asked, many = np.arange(len(share)), len(share) > LIMITS.most_users
+    alone = every.users.evidences(prior.m0, prior.alone) + prior.lonely
+    asked, many = np.arange(len(share)), is_crowd(len(share))
     for turn in range(rounds):
-        share = share[:, share.sum(axis=0) > NOBODY]
+        share = share[:, share.sum(axis=0) > PLACING.members]
         if share.shape[1] == 0:
             break
         others = Others(share.sum(axis=0), by_degrees=False)
-        groups, old = nobody(Centres.of(crowd.summed(share), prior), prior, others), share[asked]
-        new = asked_anew(crowd, share, asked, alone[asked], groups, contenders)
+        groups, old = nobody(Centres.of(every.summed(share), prior), prior, others), share[asked]
+        new = asked_anew(every, share, asked, alone[asked], groups, contenders)
         moved = np.abs(new - old)
         change = float(moved.sum()) / len(share) if many else float(moved.max(initial=0.0))
-        share[asked] = new if turn < 4 else (new + old) / 2.0  # damped, should two partitions alternate
+        share[asked] = new if turn < PLACING.undamped else (new + old) / 2.0
         unsure = np.maximum(new.max(axis=1), alone_in(new)) < (LIMITS.sure if many else 1.0 - LIMITS.unlikely)
         asked = asked[unsure]
-        if change < 1e-3 or not len(asked):
+        if change < PLACING.settled or not len(asked):
             break
-    return share[:, share.sum(axis=0) > NOBODY]
+    return share[:, share.sum(axis=0) > PLACING.members]
 
 
 def asked_anew(
-    crowd: Crowd,
+    every: AllTerms,
     share: FloatArray,
     asked: IntArray,
     alone: FloatArray,
@@ -64,7 +60,7 @@ def asked_anew(
     From a probability of `sure` on, a place is taken as found: nothing is left for others.
     """
     new = np.empty((len(asked), len(groups.sizes)))
-    for piece, own in crowd:
+    for piece, own in every:
         some = slice(*np.searchsorted(asked, (piece.start, piece.stop)))
         mine = own if some.stop - some.start == len(own) else own[asked[some] - piece.start]
         fits = _fits(mine, share[asked[some]], groups, alone[some], contenders, sure)
@@ -76,7 +72,7 @@ def asked_anew(
 def place(
     known: Mixture,
     data: Signed,
-    rounds: int = 8,
+    rounds: int = PLACING.rounds,
     contenders: int | None = None,
     who: IntArray | None = None,
     sure: float = 1.0,
@@ -88,7 +84,7 @@ def place(
     `who` says where in `known` each one stands whose answers are already in the groups (−1: nowhere): these answers are
     taken out first. Evidence is that of everybody's answers, each placed for themselves. Places are taken as found from
     a probability of `sure` on; below 1, evidence is not exact. `sites` are those to begin with, where some are known.
-    Rounds end when no margin moved by more than `still`.
+    Rounds end when no margin moved by more than `still`. `contenders` are those of `Effort` unless given.
     """
     sizes, prior = known.sizes, known.prior
     contenders = affordable(data).contenders if contenders is None else contenders
@@ -106,9 +102,9 @@ def place(
         if without is not None:
             fits[without.user, without.group] = without.fits(terms, sizes, prior)
         share = np.ones(fits.shape) if known.by_degrees else _chances(fits, alone, sure)
-        seats = share if without is None else without.seats(share)
+        memberships = share if without is None else without.memberships(share)
         evidence = float((_log_total(np.column_stack([fits, alone])) - weight).sum())
-        found = solved(users, sites, seats, prior, evidence, terms=terms, centres=centres)
+        found = solved(users, sites, memberships, prior, evidence, terms=terms, centres=centres)
         if turn == rounds - 1 or (still and found.moved(data).max() <= still):
             break
         sites = found.refined(data)
@@ -125,9 +121,9 @@ class _Without(NamedTuple):
 
     @classmethod
     def of(cls, known: Mixture, who: IntArray) -> _Without:
-        """Of those who stand somewhere in `known`."""
+        """Pairs of those who stand somewhere in `known`, each with a group they are in."""
         there = np.flatnonzero(who >= 0)
-        at, group = np.nonzero(known.share[who[there]] > MEMBER)
+        at, group = np.nonzero(known.share[who[there]] > PLACING.share)
         part = known.share[who[there[at]], group]
         own, sums = known.terms_of(who[there]), known.centres.sums
         A = sums.A[group] - part[:, None, None].astype(sums.A.dtype) * own.A[at]
@@ -146,9 +142,9 @@ class _Without(NamedTuple):
         joined = replace(self.left.sums + mine, level=mine.level)
         gain = set_evidence(joined, prior.m0, prior.between) - set_evidence(self.left.sums, prior.m0, prior.between)
         others = sizes[self.group] - self.part
-        return gain + np.log(others, out=np.full(len(others), -np.inf), where=others > FEW)
+        return gain + np.log(others, out=np.full(len(others), -np.inf), where=others > PLACING.others)
 
-    def seats(self, share: FloatArray) -> FloatArray:
+    def memberships(self, share: FloatArray) -> FloatArray:
         """Memberships with a column for each pair beside those of the groups, whose place it takes."""
         n, K = share.shape
         wide = np.zeros((n, K + len(self.user)))
@@ -186,15 +182,16 @@ def _fits(
         gain = joining_gain(centres.mean, centres.doubt, own, who, where, part)
         if gain is None:
             with_, without = full[where], full[where]
-            for chosen, times, target in ((part > MEMBER, -part, without), (part < 1.0 - MEMBER, 1.0 - part, with_)):
+            in_, out = part > PLACING.share, part < 1.0 - PLACING.share
+            for chosen, times, target in ((in_, -part, without), (out, 1.0 - part, with_)):
                 k, u = where[chosen], who[chosen]
                 target[chosen] = joint_evidence(centres.sums, k, own, u, times[chosen], prior.m0, prior.between)
             gain = with_ - without
         log[who, where] = gain + own.level[who] + np.log(sizes[where] - part)
 
-    inside = share > MEMBER
-    weigh(*np.nonzero(inside & (sizes - share > FEW)))  # bounds hold for groups without the user
-    crowded = np.log(sizes, out=np.full(K, -np.inf), where=sizes > FEW)
+    inside = share > PLACING.share
+    weigh(*np.nonzero(inside & (sizes - share > PLACING.others)))  # bounds hold for groups without the user
+    crowded = np.log(sizes, out=np.full(K, -np.inf), where=sizes > PLACING.others)
     for piece in pieces(len(own), d * max(d, K)):
         low = _least(own[piece], centres) + crowded
         low[inside[piece]] = -np.inf

@@ -11,8 +11,8 @@ import numpy as np
 
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.quadratics import DENSE, STACKED_UP_TO, Terms
-from prefkin.models.prefkin.mixture import IN_CACHE, Apart, Centres, Prior, inverse, pieces
-from prefkin.models.prefkin.settings import bounded
+from prefkin.models.prefkin.mixture import Apart, Centres, Prior, inverse, pieces
+from prefkin.models.prefkin.settings import LIMITS, SCALES, bounded
 
 __all__ = ["Scaling", "common_mean", "with_common_mean"]
 
@@ -38,7 +38,7 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, terms: Terms, share: FloatArray, centres: Centres, apart: Apart, prior: Prior) -> Scaling:
-        """From everybody's terms for τ² and the posterior of the centres."""
+        """Both changes, from everybody's terms for τ² and the posterior of the centres."""
         squares, known = _around(terms, share, centres)
         off = centres.mean - prior.m0
         centred, d = float((off**2).sum()) / prior.between, len(prior.m0)
@@ -52,7 +52,7 @@ class Scaling(NamedTuple):
 
 
 def _ratio(squares: float, known: float) -> float:
-    return float(np.clip(squares / max(known, 1e-12), 1.0 / 6.0, 6.0)) if known > 0.0 else 1.0
+    return float(np.clip(squares / max(known, 1e-12), 1.0 / SCALES.most, SCALES.most)) if known > 0.0 else 1.0
 
 
 def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, float]:
@@ -60,7 +60,7 @@ def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, f
     d, known = len(centres.mean.T), float(share.sum(axis=1) @ np.einsum("uii->u", terms.A, dtype=np.float64))
     if d <= STACKED_UP_TO and share.size > DENSE:
         squares, (who, where) = 0.0, np.nonzero(share)
-        for piece in pieces(len(who), d * d, IN_CACHE):
+        for piece in pieces(len(who), d * d, LIMITS.in_cache):
             u, k = who[piece], where[piece]
             A, weight = terms.A[u], share[u, k]
             off = terms.a[u] - np.matmul(A, centres.mean[k][:, :, None])[:, :, 0]

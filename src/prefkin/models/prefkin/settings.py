@@ -11,13 +11,17 @@ from prefkin.inference.quadratics import Signed
 __all__ = [
     "CALIBRATION",
     "DRAWN",
+    "GROUPS",
     "HABIT",
     "LIMITS",
     "METRIC",
+    "PLACING",
+    "SCALES",
     "TRUST",
     "Effort",
     "affordable",
     "bounded",
+    "is_crowd",
     "largest_crowd",
     "most_teachers",
     "searching",
@@ -34,7 +38,10 @@ class Limits:
     unlikely: float = 1e-6  # probability below which a group is not looked at
     sure: float = 0.999  # probability from which somebody's place is taken as found
     clear: float = 14.0  # log odds beyond which a group needs no exact look: e⁻¹⁴ is `unlikely`
+    farthest: float = 10.0  # standard deviations from what all share: no centre of a group is there
     at_once: int = 1 << 23  # numbers held at a time beside the users' own
+    on_the_way: int = 1 << 16  # numbers of matrices of which several are made on the way
+    in_cache: int = 1 << 19  # numbers of small matrices worked on at once: more would not stay in the cache
     kept: int = 1 << 24  # numbers of covariances kept for predictions
     most_users: int = 200  # from whom the prior is learnt; its scales are then known to some percent
     most_crowd: int = 20_000  # among whom groups are sought: everybody else is placed among what is found
@@ -67,6 +74,7 @@ class Calibration:
     answers: int = 20_000  # by which options are judged: more people tell no more about a handful of numbers
     reach: int = 2  # half decades to either side of the best variances so far that are tried
     moves: int = 4  # of the best so far
+    from_none: tuple[int, ...] = (-4, -2)  # half decades tried again where no variance between people is best so far
     directions: int = 128  # in which options are judged, where they hold `most_of_it`
     most_of_it: float = 0.75  # of what rows vary
     farther: float = 0.1  # held-out log-likelihood against half a decade squared between a variance and its evidence
@@ -84,16 +92,23 @@ class Calibration:
 class Learning:
     """How a covariance of people is learnt."""
 
-    full_up_to: int = 40  # features
+    full_up_to: int = 40  # features: beyond, a few directions by evidence, mixed with isotropic, gained nothing sure
     effort: float = 1e8  # multiplications a round: of as many users, up to all
     rounds: int = 60  # from all rows
     again: int = 10  # from part of them, starting with that
+    at_least: int = 4  # before it may be taken as found
+    scales: int = 4  # of both scales in the metric, which was learnt with them
+    unhindered: int = 10  # in which sites move all of the way: should they swing,
+    pace: float = 0.7  # of it later
     imaginary: float = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
     free: float = 1.0  # and of a full covariance of many people,
     many: int = 200  # that is, of so many: of fewer, it would take two groups for a direction in which people differ
     real: float = 1e-9  # of the largest variance: below, it is rounding
     settled: float = 2e-3  # change of log variances along any axis at which a covariance is taken as found
-    longest: float = 20.0  # steps at once, while they agree
+    longest: float = 20.0  # steps at once, while they agree:
+    longer: float = 1.5  # times as many as before,
+    shorter: float = 0.4  # and where a step turns back
+    farthest: float = 10.0  # factor between a variance and what one step promises it, up or down
     most: float = 0.7  # change of a log variance in one step
 
 
@@ -118,6 +133,7 @@ class Drawn:
     directions: int = 12  # in which margins matched together vary: beyond, draws are too rare everywhere
     draws: int = 1 << 16  # at most: variances to some permille
     numbers: int = 1 << 21  # draws of everybody's margins
+    freedom: float = 6.0  # of the multivariate t law that is drawn from: its tails are longer than a posterior's
     effective: float = 4000.0  # draws that independent ones would have to be as many as, else sites stay
     rounds: int = 4
     settled: float = 0.002  # standard deviations, or share of a variance
@@ -125,14 +141,77 @@ class Drawn:
     steps: int = 500  # of quasi-Newton
 
 
-LIMITS, TRUST, CALIBRATION, METRIC, HABIT, DRAWN = (
-    Limits(), Trust(), Calibration(), Learning(), Side(), Drawn()
+@dataclass(frozen=True)
+class Scales:
+    """How it is learnt how far people are from what they share, τ², and that from nothing, σ²."""
+
+    rounds: int = 16  # of sites, then scales
+    crowd: int = 2  # likewise, of a crowd, from the scales of some,
+    other_units: int = 1  # or from sites in other units
+    first: float = 6.0  # variance of margins to try first: clear, but not certain answers
+    apart: float = 4.0  # factor between variances tried,
+    farthest: int = 4  # and how many of them to either side
+    believed: float = 0.4  # change of log τ² that sites matched to a strength may still ask for
+    most: float = 6.0  # factor by which a scale changes at once, since sites agree with the last one only
+    waiting: float = 0.05  # change of log scales at which they wait for better sites,
+    settled: float = 0.003  # and at which the fit is taken as found
+    steady: float = 0.97  # ratio of growth below which all the steps to come are taken at once: near 1 they have no end
+    leap: float = 1.0  # change of log scales by that at most
+    least_pace: float = 0.25  # share of the way that sites move at least
+    agreeing: int = 20  # rounds at most of matching sites, half of the way, to scales that are means,
+    agreed: float = 0.001  # and change of everybody's mean, of its length, at which they are
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How groups are sought."""
+
+    starts: tuple[float, ...] = (0.02, 0.2)  # τ² as a share of the variance between users;
+    thin: float = 0.75  # answers a feature below which the wider one finds more, where one has to do
+    usual: tuple[float, ...] = (1.5, 5.0, np.inf)  # members of a group, as merging expects them: clear unions first
+    all_pairs: int = 64  # sets of a crowd up to which all pairs are weighed
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Who belongs where among the groups there are."""
+
+    others: float = 1e-3  # in a group from which it may be joined
+    members: float = 1e-2  # below which a group is dropped
+    share: float = 1e-9  # from which somebody's answers are taken out of a group
+    undamped: int = 4  # rounds in which memberships move all of the way, then half: two partitions might alternate
+    settled: float = 1e-3  # change of memberships, of a crowd in the mean, at which nobody is asked again
+    moved: float = 0.01  # of one's own from which one is
+    rounds: int = 8  # of sites, then places, of newcomers
+    moves: int = 2  # of everybody who did not teach the prior and is not sure
+    still: float = 0.25  # change of a margin that sites need not follow: log σ leaves its parabola by .0003 at most
+    narrow: float = 0.25  # variance of a margin over which that holds, too
+    first: float = 1 / 6  # of all people in shards, and
+    times: int = 2  # as many as taught the prior: so many at least are placed first
+    # of those who did not teach the prior, which is done once; a search spares more, as it does both in each round
+    contenders: int = 12  # groups of which an exact look is taken for each user
+    partners: int = 12  # sets with which a set of people left alone may merge
+
+
+LIMITS, TRUST, CALIBRATION, METRIC, HABIT, DRAWN, SCALES, GROUPS, PLACING = (
+    Limits(), Trust(), Calibration(), Learning(), Side(), Drawn(), Scales(), Groups(), Placing()
 )  # fmt: skip
 
 
 def bounded(variance: float) -> float:
     """Within what a variance may be."""
     return float(np.clip(variance, LIMITS.least_variance, LIMITS.most_variance))
+
+
+def is_crowd(people: int) -> bool:
+    """Are they more than those from whom the prior is learnt?
+
+    Then not all pairs of sets are weighed but likely partners, and many unions happen at once; how many are alone, and
+    how many groups there are, has a prior that is learnt, since with concentration 1 whoever is alone would pay for a
+    place among thousands; a place is taken as found where it is `sure`; the search is shorter; and groups must beat "by
+    degrees" by something for each person. See docs/decisions/0009-crowds.md.
+    """
+    return people > LIMITS.most_users
 
 
 _ROUND = 5e8  # multiplications up to which a round over all users costs too little to spare anything
@@ -149,7 +228,7 @@ class Effort:
     rows of 50 features) nothing is spared.
     """
 
-    starts: int  # shares of the spread within groups to start from
+    starts: tuple[float, ...]  # shares of the spread within groups to start from: of few answers the wider ones
     rounds: int  # of moving everybody, then matching sites
     passes: int  # of scales and moves in a round
     moves: int  # of everybody before scales are learnt again
@@ -169,7 +248,7 @@ def affordable(data: Signed) -> Effort:
 
     >>> few = affordable(Signed(np.zeros((4000, 50)), np.ones(4000), np.arange(0, 4001, 100)))
     >>> few.starts, few.first_users, few.probe_users
-    (2, 40, 60)
+    ((0.02, 0.2), 40, 60)
     """
     n_users, person = len(data), _person(len(data.X) / max(len(data), 1), data.dim)
     cost = np.log10(n_users * person / _ROUND)
@@ -178,13 +257,14 @@ def affordable(data: Signed) -> Effort:
     def between(most: int, least: int) -> int:
         return round(most + economy * (least - most))
 
-    probes = int(_JUDGING / max(CALIBRATION.folds * 20 * person, 1.0))
+    thin, starts = very_thin(data), between(2, 1)
+    probes = int(_JUDGING / max(CALIBRATION.folds * 20 * person, 1.0))  # of some 20 options
     return Effort(
-        starts=between(2, 1),
+        starts=GROUPS.starts[-starts:] if thin else GROUPS.starts[:starts],
         rounds=between(4, 3),
         passes=between(2, 1),
         moves=between(6, 3),
-        steps=4 if very_thin(data) else between(4, 2),
+        steps=4 if thin else between(4, 2),
         partners=between(8, 5),
         contenders=between(12, 3),
         first_users=between(40, 6),
@@ -198,7 +278,7 @@ def affordable(data: Signed) -> Effort:
 
 def very_thin(data: Signed) -> bool:
     """Have they so few answers for so many features that groups, and their scales, start out far too weak?"""
-    return len(data.X) < 0.75 * len(data) * data.dim
+    return len(data.X) < GROUPS.thin * len(data) * data.dim
 
 
 def _person(rows: float, d: int) -> float:
@@ -234,6 +314,6 @@ def searching(data: Signed) -> Effort:
     sites and memberships swing to and fro unless sites move half of the way.
     """
     effort = affordable(data)
-    if len(data) <= LIMITS.most_users:
+    if not is_crowd(len(data)):
         return effort
     return replace(effort, rounds=3, passes=1, moves=3, steps=2, contenders=6, pace=0.5, fresh=False)

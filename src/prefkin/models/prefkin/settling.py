@@ -1,11 +1,11 @@
 """Everybody under a prior learnt from some of them: placed one by one, then all together.
 
 People come in parts, of which each is looked at alone; what they have in common are sums over them. So a part may be
-all that is in memory, or a shard of a crowd that no memory holds, on whichever machine:
+all that is in memory, or a shard of more people than memory holds, on whichever machine:
 
     place   everybody among the groups as they are known; where there are many parts, some first, who tell the others
             more about the groups than those did who taught the prior
-    seat    whoever is not sure may move, their own answers taken out of a group first; twice
+    move    whoever is not sure may, their own answers taken out of a group first; twice
     match   sites, to what is believed now, of those whose margins may have moved
     finish  posteriors
 
@@ -32,9 +32,8 @@ from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, p
 from prefkin.inference.steps import farthest
 from prefkin.models.prefkin.merging import as_share, merge
 from prefkin.models.prefkin.mixture import (
-    IN_CACHE,
+    AllTerms,
     Centres,
-    Crowd,
     Mixture,
     Others,
     Prior,
@@ -43,43 +42,37 @@ from prefkin.models.prefkin.mixture import (
     pieces,
     solved,
 )
-from prefkin.models.prefkin.places import NOBODY, asked_anew, place
-from prefkin.models.prefkin.settings import LIMITS
+from prefkin.models.prefkin.places import asked_anew, place
+from prefkin.models.prefkin.settings import LIMITS, PLACING
 
 __all__ = [
     "STEPS",
-    "Loners",
+    "Alone",
+    "Memberships",
     "Parts",
     "People",
-    "Seats",
     "State",
     "Sums",
     "Told",
     "a_few",
+    "alone_of",
     "finish",
-    "loners_of",
     "settle",
     "settle_parts",
 ]
 
-ROUNDS = 2  # in which everybody may move
-CONTENDERS = 12  # groups of which an exact look is taken for each user
-SEATED = 1e-3  # mean change of memberships at which nobody need be asked again
-MOVED = 0.01  # change of one's own from which one is asked again
-STILL = 0.25  # change of a margin that sites need not follow: over it log σ leaves its parabola by 0.0003 at most
-NARROW = 0.25  # variance of a margin over which that holds, too
 NEW = -1  # a group that was not there when people were placed
 NONE = -1.0  # slack of those whose margins have to be looked at
 HYPERBOLA = float(np.log(4.0)) ** 2  # log σ(m) ≈ (m − √(m² + log² 4)) / 2, right at 0 and far from it
 
 
 class State(NamedTuple):
-    """Of the people of one part, between two steps."""
+    """What is known of the people of one part between two steps."""
 
     share: FloatArray  # (n, K) probability of each group
     sites: Sites
     asked: BoolArray  # (n,) whose place is not sure yet
-    slack: FloatArray  # (n,) way of a group's centre since then with which no margin moves by more than `STILL`
+    slack: FloatArray  # (n,) way of a group's centre since then with which no margin moves by more than `PLACING.still`
 
     def between(self, users: slice, starts: IntArray) -> State:
         """Of people at consecutive positions; `starts` says where the rows of each of them all begin."""
@@ -89,19 +82,19 @@ class State(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[State]) -> State:
-        """One after the other."""
+        """Those of several parts, in their order."""
         share, sites, asked, slack = zip(*parts, strict=True)
         all_sites = Sites(*(np.concatenate(each) for each in zip(*sites, strict=True)))
         return cls(np.concatenate(share), all_sites, np.concatenate(asked), np.concatenate(slack))
 
     @classmethod
     def settled(cls, share: FloatArray, sites: Sites) -> State:
-        """Of people who are not asked any more."""
+        """The state of people who are not asked any more."""
         return cls(share, sites, np.zeros(len(share), dtype=bool), np.full(len(share), NONE))
 
 
 class Sums(NamedTuple):
-    """Over the people of one part, or of several."""
+    """What is added up over the people of one part, or of several."""
 
     terms: Terms  # of each group, for τ²
     sizes: FloatArray  # (K,)
@@ -113,17 +106,17 @@ class Sums(NamedTuple):
         return Sums(terms, sizes, self.moved + other.moved, self.people + other.people)
 
     def changed(self, change: Sums) -> Sums:
-        """After some people moved."""
+        """The sums after some people moved, which changed them by that."""
         return (self + change)._replace(moved=change.moved, people=change.people)
 
     def of(self, groups: BoolArray) -> Sums:
-        """Of some of the groups."""
+        """The sums of some of the groups."""
         return self._replace(terms=self.terms[groups], sizes=self.sizes[groups])
 
     @property
     def settled(self) -> bool:
-        """Nobody need be asked again."""
-        return bool(self.moved < SEATED * self.people[0] or not self.people[1])
+        """Need nobody be asked again?"""
+        return bool(self.moved < PLACING.settled * self.people[0] or not self.people[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +125,7 @@ class Told:
 
     around: Mixture  # of nobody: the prior, and what is known of groups
     kept: BoolArray  # (K,) of the groups before, those that are still there
-    who: IntArray  # positions in this part of those who taught the prior, or who are seated in a set of loners
+    who: IntArray  # positions in this part of those who taught the prior, or whom a new group unites
     share: FloatArray  # (who, K) their memberships
     ways: FloatArray  # (K,) how far each centre is from where it was when the people of this part were placed
 
@@ -152,19 +145,19 @@ class People(Protocol):
     def __len__(self) -> int: ...
 
     def between(self, users: slice) -> Signed:
-        """At consecutive positions."""
+        """Rows of people at consecutive positions."""
 
     def some(self, users: IntArray) -> Signed:
-        """At these positions."""
+        """Rows of people at these positions."""
 
     def rows_of(self, users: IntArray) -> IntArray:
-        """Where their rows are."""
+        """Where the rows of people at these positions are among all."""
 
 
 Step = Callable[[People, State | None, Told], tuple[State, Sums]]
 
 
-class Seats(NamedTuple):
+class Memberships(NamedTuple):
     """Memberships that are not asked about: of those who taught the prior, or who are united in a new group."""
 
     part: IntArray  # in which part each one is
@@ -172,12 +165,12 @@ class Seats(NamedTuple):
     share: FloatArray  # (n, K)
 
     @classmethod
-    def none(cls, K: int) -> Seats:
-        """Of nobody, in K groups."""
+    def none(cls, K: int) -> Memberships:
+        """No memberships, in K groups."""
         return cls(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty((0, K)))
 
 
-class Loners(NamedTuple):
+class Alone(NamedTuple):
     """People in no group, and all that is needed to unite them."""
 
     part: IntArray  # in which part each one is
@@ -186,36 +179,36 @@ class Loners(NamedTuple):
     share: FloatArray  # (n, K)
 
     @classmethod
-    def joined(cls, parts: Sequence[Loners]) -> Loners:
-        """One after the other."""
+    def joined(cls, parts: Sequence[Alone]) -> Alone:
+        """Those of several parts, in their order."""
         part, position, terms, share = zip(*parts, strict=True)
         return cls(np.concatenate(part), np.concatenate(position), Terms.joined(terms), np.concatenate(share))
 
     @classmethod
-    def nobody(cls, K: int, d: int) -> Loners:
-        """There are K groups of d features."""
+    def nobody(cls, K: int, d: int) -> Alone:
+        """Nobody, beside K groups of d features."""
         none = np.empty(0, dtype=np.intp)
         return cls(none, none, Terms.zeros(0, d), np.empty((0, K)))
 
-    def some(self, which: IntArray) -> Loners:
-        """A few, in the order given."""
-        return Loners(self.part[which], self.position[which], self.terms[which], self.share[which])
+    def some(self, which: IntArray) -> Alone:
+        """Some of them, in the order given."""
+        return Alone(self.part[which], self.position[which], self.terms[which], self.share[which])
 
 
 class Parts(Protocol):
-    """All people, in parts."""
+    """All people in parts, in which steps are taken: what `settle_parts` asks for."""
 
     @property
     def turns(self) -> list[list[int]]:
-        """In which parts people are placed first, and in which then."""
+        """Numbers of the parts in which people are placed first, then of the others."""
 
-    def taught(self) -> Seats:
-        """Those who taught the prior."""
+    def taught(self) -> Memberships:
+        """Where those are who taught the prior, and their memberships."""
 
     def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:
         """Take a step in every part, or in some; sums over all of them, in their order."""
 
-    def loners(self, around: Mixture, most: int) -> Loners:
+    def alone(self, around: Mixture, most: int) -> Alone:
         """So many of those who are alone, spread evenly."""
 
 
@@ -225,7 +218,7 @@ class Parts(Protocol):
 def a_few(people: int, centres: Centres) -> Iterator[slice]:
     """Slices of so many people, few enough that what is made of them stays in the cache: not fewer than groups."""
     K, d = centres.mean.shape
-    room = IN_CACHE if d <= STACKED_UP_TO else LIMITS.at_once
+    room = LIMITS.in_cache if d <= STACKED_UP_TO else LIMITS.at_once
     return pieces(people, d * d, max(room, min(K * d * d, LIMITS.at_once)))
 
 
@@ -240,29 +233,30 @@ def place_step(people: People, state: State | None, told: Told) -> tuple[State, 
 def _placed(data: Signed, told: Told) -> tuple[State, Sums]:
     """`place_step` for some people."""
     sites, found = _begun(data, told.around)
-    placed = place(told.around, data, 1, CONTENDERS, sure=LIMITS.sure, sites=sites)
+    placed = place(told.around, data, 1, PLACING.contenders, sure=LIMITS.sure, sites=sites)
     unsure, far = placed.share.max(axis=1, initial=0.0) < LIMITS.sure, placed.moved(data)
-    again = np.flatnonzero(~found | unsure | (far > STILL))
+    again = np.flatnonzero(~found | unsure | (far > PLACING.still))
     share, terms = placed.share.copy(), placed.terms
     if len(again):
         few = data.some(again)
-        better = place(told.around, few, 1, CONTENDERS, sure=LIMITS.sure, sites=placed.some(data, again).refined(few))
+        sites = placed.some(data, again).refined(few)
+        better = place(told.around, few, 1, PLACING.contenders, sure=LIMITS.sure, sites=sites)
         share[again], far[again] = better.share, better.moved(few)
-        # seats are chosen by the second sites after the centre's, or the third from nowhere: others overshoot
-        moved = np.flatnonzero((far[again] > STILL) & ~found[again])
+        # places are chosen by the second sites after the centre's, or the third from nowhere: others overshoot
+        moved = np.flatnonzero((far[again] > PLACING.still) & ~found[again])
         sites, terms = _with(placed, data, again, *_matched(better, few, moved))
         far[again[moved]] = np.inf
     assert terms is not None
     share[told.who], far[told.who] = told.share, np.inf  # they shaped the groups: their own data were taken out then
     most = share.max(axis=1, initial=0.0)
-    slack = (STILL - far) / above_zero(np.sqrt(farthest(data.sizes, data.starts)))  # G in `forms` is below I
+    slack = (PLACING.still - far) / above_zero(np.sqrt(farthest(data.sizes, data.starts)))  # G in `forms` is below I
     state = State(share, sites, most < LIMITS.sure, np.where(most == 1.0, slack, NONE))
     counts = np.array([len(share), int(state.asked.sum())])
     return state, Sums(terms.summed(share), share.sum(axis=0), 0.0, counts)
 
 
 @in_one_order
-def seat_step(people: People, state: State | None, told: Told) -> tuple[State, Sums]:
+def move_step(people: People, state: State | None, told: Told) -> tuple[State, Sums]:
     """Those who are not sure of their place choose again; the sums are what that changes."""
     assert state is not None
     share, left, prior, around = _widened(state.share, told), state.asked.copy(), told.around.prior, told.around
@@ -272,12 +266,12 @@ def seat_step(people: People, state: State | None, told: Told) -> tuple[State, S
     for piece in a_few(len(asked), around.centres):
         who = asked[piece]
         users, old = expand(people.some(who), state.sites.of(people.rows_of(who))), share[who]
-        alone, crowd = users.evidences(prior.m0, prior.alone) + prior.lonely, Crowd(users, prior.within)
-        new = asked_anew(crowd, old, np.arange(len(who)), alone, around, CONTENDERS, LIMITS.sure)
-        change, share[who] = change + crowd.summed(new - old), new
+        alone, every = users.evidences(prior.m0, prior.alone) + prior.lonely, AllTerms(users, prior.within)
+        new = asked_anew(every, old, np.arange(len(who)), alone, around, PLACING.contenders, LIMITS.sure)
+        change, share[who] = change + every.summed(new - old), new
         moved += np.append((new - old).sum(axis=0), np.abs(new - old).sum())
         unsure = np.maximum(new.max(axis=1, initial=0.0), alone_in(new)) < LIMITS.sure
-        left[who] = unsure & (np.abs(new - old).max(axis=1, initial=0.0) > MOVED)
+        left[who] = unsure & (np.abs(new - old).max(axis=1, initial=0.0) > PLACING.moved)
     sums = Sums(change, moved[:-1], float(moved[-1]), np.array([len(share), int(left.sum())]))
     return State(share, state.sites, left, np.where(state.asked, NONE, state.slack)), sums
 
@@ -295,7 +289,7 @@ def match_step(people: People, state: State | None, told: Told) -> tuple[State, 
         who = looked_at[piece]
         data, rows = people.some(who), people.rows_of(who)
         found = finish(data, State.settled(share[who], state.sites.of(rows)), around)
-        again = np.flatnonzero(found.moved(data) > STILL)
+        again = np.flatnonzero(found.moved(data) > PLACING.still)
         if not len(again):
             continue
         assert found.terms is not None
@@ -312,13 +306,13 @@ def _begun(data: Signed, around: Mixture) -> tuple[Sites, BoolArray]:
     That is so for those whose margins vary little within their group; sites of others begin where nobody is known.
     """
     prior, centres, widest = around.prior, around.centres, farthest(data.sizes, data.starts)
-    if not len(around.sizes) or not (prior.within * widest <= NARROW).any():
+    if not len(around.sizes) or not (prior.within * widest <= PLACING.narrow).any():
         return prior.start(data), np.zeros(len(data), dtype=bool)
     margin = np.asarray(data.X @ centres.mean.T.astype(data.X.dtype), dtype=np.float64)
     fits = 0.5 * data.weights[:, None] * (margin - np.sqrt(margin**2 + HYPERBOLA))
     likeliest = np.argmax(per_user_sum(fits, data.starts) + np.log(above_zero(around.sizes)), axis=1)
     variance = prior.within + np.einsum("kii->k", centres.doubt, dtype=np.float64) / data.dim
-    found = variance[likeliest] * widest <= NARROW
+    found = variance[likeliest] * widest <= PLACING.narrow
     where = np.repeat(likeliest, np.diff(data.starts))
     mean, none = margin[np.arange(len(margin)), where], np.zeros(len(margin))
     belief = mean, variance[where] * data.sizes
@@ -364,7 +358,7 @@ def finish(data: Signed, state: State, around: Mixture) -> Mixture:
     return replace(found, others=replace(around.others, sizes=around.others.sizes - share.sum(axis=0)))
 
 
-STEPS: dict[str, Step] = {"place": place_step, "seat": seat_step, "match": match_step}
+STEPS: dict[str, Step] = {"place": place_step, "move": move_step, "match": match_step}
 
 
 # -- all of them -----------------------------------------------------------------------------------------------------
@@ -392,54 +386,55 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
         around = say(sums)
     columns = np.arange(len(kept))  # of memberships, in all parts: which groups they were when people were placed
     if not known.by_degrees:
-        sums, seats = _with_sets_of_loners(parts.loners(around, LIMITS.most_crowd), sums, prior)
-        for _ in range(ROUNDS):
-            kept = sums.sizes > NOBODY
+        sums, fixed = _with_groups_of_those_alone(parts.alone(around, LIMITS.most_crowd), sums, prior)
+        for _ in range(PLACING.moves):
+            kept = sums.sizes > PLACING.members
             if not kept.any():
                 break
-            sums, seats = sums.of(kept), seats._replace(share=seats.share[:, kept])
-            sums = sums.changed(parts.each("seat", partial(_told, say(sums), kept[: len(columns)], seats, none)))
+            sums, fixed = sums.of(kept), fixed._replace(share=fixed.share[:, kept])
+            sums = sums.changed(parts.each("move", partial(_told, say(sums), kept[: len(columns)], fixed, none)))
             columns = np.append(columns, np.full(len(kept) - len(columns), NEW))[kept]
-            seats = Seats.none(len(columns))
+            fixed = Memberships.none(len(columns))
             if sums.settled:
                 break
-        kept = sums.sizes > NOBODY
+        kept = sums.sizes > PLACING.members
         sums = sums.of(kept)
         around, kept = say(sums), kept[: len(columns)]
         columns = columns[kept]
 
     def match(part: int) -> Told:
         ways = np.linalg.norm(around.centres.mean - placed[part][columns], axis=1)
-        return _told(around, kept, Seats.none(len(columns)), np.where(columns == NEW, np.inf, ways), part)
+        return _told(around, kept, Memberships.none(len(columns)), np.where(columns == NEW, np.inf, ways), part)
 
     return say(sums.changed(parts.each("match", match)))
 
 
-def _told(around: Mixture, kept: BoolArray, seats: Seats, ways: FloatArray, part: int) -> Told:
+def _told(around: Mixture, kept: BoolArray, fixed: Memberships, ways: FloatArray, part: int) -> Told:
     """What one part is told; `kept` are the groups of before that are still there."""
-    mine = seats.part == part
-    return Told(around, kept, seats.position[mine], seats.share[mine], ways)
+    mine = fixed.part == part
+    return Told(around, kept, fixed.position[mine], fixed.share[mine], ways)
 
 
-def _with_sets_of_loners(loners: Loners, sums: Sums, prior: Prior) -> tuple[Sums, Seats]:
+def _with_groups_of_those_alone(alone: Alone, sums: Sums, prior: Prior) -> tuple[Sums, Memberships]:
     """Groups of which those who taught the prior had too few members to see: sought among those left alone.
 
     Sums with these groups, and who sits there.
     """
     old = sums.sizes.shape[0]
-    if len(loners.part) < 2:
-        return sums, Seats.none(old)
-    new = as_share(merge(loners.terms, prior, np.arange(len(loners.part))))  # in sets of two and more
-    seated = np.flatnonzero(new.any(axis=1))
-    terms, change = loners.terms[seated], np.zeros((len(seated), old + new.shape[1]))
-    change[:, :old], change[:, old:] = -loners.share[seated], new[seated]
+    if len(alone.part) < 2:
+        return sums, Memberships.none(old)
+    partition = merge(alone.terms, prior, np.arange(len(alone.part)), PLACING.partners)
+    new = as_share(partition)  # in sets of two and more
+    united = np.flatnonzero(new.any(axis=1))
+    terms, change = alone.terms[united], np.zeros((len(united), old + new.shape[1]))
+    change[:, :old], change[:, old:] = -alone.share[united], new[united]
     both = Terms.joined([sums.terms, Terms.zeros(new.shape[1], len(prior.m0))])
     sums = sums._replace(
         terms=both + terms.summed(change), sizes=np.append(sums.sizes, np.zeros(new.shape[1])) + change.sum(axis=0)
     )
     share = np.zeros_like(change)
-    share[:, old:] = new[seated]
-    return sums, Seats(loners.part[seated], loners.position[seated], share)
+    share[:, old:] = new[united]
+    return sums, Memberships(alone.part[united], alone.position[united], share)
 
 
 # -- in memory -------------------------------------------------------------------------------------------------------
@@ -451,29 +446,29 @@ class _InMemory:
     turns: ClassVar = [[0]]
 
     def __init__(self, known: Mixture, who: IntArray, data: Signed) -> None:
-        self.seats, self.data = Seats(np.zeros(len(who), dtype=np.intp), who, known.share), data
+        self.known, self.data = Memberships(np.zeros(len(who), dtype=np.intp), who, known.share), data
         self.state: State | None = None
 
-    def taught(self) -> Seats:
-        return self.seats
+    def taught(self) -> Memberships:
+        return self.known
 
     def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:  # noqa: ARG002
         self.state, sums = STEPS[step](self.data, self.state, tell(0))
         return sums
 
-    def loners(self, around: Mixture, most: int) -> Loners:
+    def alone(self, around: Mixture, most: int) -> Alone:
         assert self.state is not None
         alone = np.flatnonzero(alone_in(self.state.share) > 0.5)
         alone = alone[spread(len(alone), most)]
-        return loners_of(self.data, self.state, alone, around.prior, 0)
+        return alone_of(self.data, self.state, alone, around.prior, 0)
 
 
-def loners_of(data: People, state: State, alone: IntArray, prior: Prior, part: int) -> Loners:
-    """Those of one part."""
+def alone_of(data: People, state: State, alone: IntArray, prior: Prior, part: int) -> Alone:
+    """Those of one part who are alone, at these positions, with all that is needed to unite them."""
     some = data.some(alone) if len(alone) else data.between(slice(0, 0))
     sites = state.sites.of(data.rows_of(alone) if len(alone) else np.empty(0, dtype=np.intp))
     terms = expand(some, sites).at(prior.within)
-    return Loners(np.full(len(alone), part), alone, terms, state.share[alone])
+    return Alone(np.full(len(alone), part), alone, terms, state.share[alone])
 
 
 @in_one_order

@@ -22,10 +22,10 @@ from prefkin.data.shards import replaced, shard_name
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.quadratics import Terms
 from prefkin.models.files import PEOPLE, ROWS
-from prefkin.models.prefkin.arrays import Arrays
 from prefkin.models.prefkin.calibrate import Fitted
+from prefkin.models.prefkin.in_shards.files import Arrays
+from prefkin.models.prefkin.in_shards.people import PeopleInShards, Posteriors, by_label
 from prefkin.models.prefkin.mixture import Centres, Mixture, Others, nobody
-from prefkin.models.prefkin.people import PeopleInShards, Posteriors, by_label
 from prefkin.models.prefkin.settling import State, finish
 from prefkin.models.prefkin.update import gain_of_refit, taken_in
 
@@ -45,32 +45,32 @@ class Renewed(NamedTuple):
     strangers: int
 
 
-def with_new_answers(crowd: PeopleInShards, new: UserRows) -> tuple[PeopleInShards, float]:
+def with_new_answers(everybody: PeopleInShards, new: UserRows) -> tuple[PeopleInShards, float]:
     """Everybody with these answers, under the prior as it is; and what a refit would gain."""
-    crowd.data.refuse_if_changed()
-    new = _as_stored(crowd, new)
-    gain = gain_of_refit(crowd.only([])._fitted, new)
-    shard = crowd.data.shard_of(new.labels)
-    found = {k: _renewed(crowd, only(new, np.flatnonzero(shard == k)), k) for k in np.unique(shard).tolist()}
-    groups = tuple(_followed(each, k, list(found.values())) for k, each in enumerate(crowd.groups))
-    counts, sums = crowd.counts.copy(), crowd.sums.copy()
-    held = TemporaryDirectory(dir=crowd.data.home, prefix="later-")
+    everybody.data.refuse_if_changed()
+    new = _as_stored(everybody, new)
+    gain = gain_of_refit(everybody.only([])._fitted, new)
+    shard = everybody.data.shard_of(new.labels)
+    found = {k: _renewed(everybody, only(new, np.flatnonzero(shard == k)), k) for k in np.unique(shard).tolist()}
+    groups = tuple(_followed(each, k, list(found.values())) for k, each in enumerate(everybody.groups))
+    counts, sums = everybody.counts.copy(), everybody.sums.copy()
+    held = TemporaryDirectory(dir=everybody.data.home, prefix="later-")
     later = Path(held.name)
-    _carry_over(crowd.later, later)
+    _carry_over(everybody.later, later)
     for number, each in found.items():
-        told = _write(crowd, groups, each, later, number)
+        told = _write(everybody, groups, each, later, number)
         counts += told["counts"] - each.said["counts"]
         sums += told["sums"] - each.said["sums"]
-    users, rows = crowd.data.more
+    users, rows = everybody.data.more
     more = users + sum(each.strangers for each in found.values()), rows + len(new.rows.y)
-    data = replace(crowd.data, later=later / ROWS, more=more)
+    data = replace(everybody.data, later=later / ROWS, more=more)
     read = {"held": held}  # removed with it, unless it is saved
-    return replace(crowd, data=data, groups=groups, counts=counts, sums=sums, later=later, read=read), gain
+    return replace(everybody, data=data, groups=groups, counts=counts, sums=sums, later=later, read=read), gain
 
 
-def _as_stored(crowd: PeopleInShards, new: UserRows) -> UserRows:
+def _as_stored(everybody: PeopleInShards, new: UserRows) -> UserRows:
     """Labels, weights and single precision as in the shards."""
-    data = crowd.data
+    data = everybody.data
     kind, kinds = (int, "integers") if data.integers else (str, "texts")
     for label in new.labels.tolist():
         if type(label) is not kind:
@@ -82,17 +82,17 @@ def _as_stored(crowd: PeopleInShards, new: UserRows) -> UserRows:
     return UserRows(new.rows._replace(Z=Z), new.starts, labels)
 
 
-def _renewed(crowd: PeopleInShards, new: UserRows, number: int) -> Renewed:
+def _renewed(everybody: PeopleInShards, new: UserRows, number: int) -> Renewed:
     """The people of one shard, placed with all of their answers."""
-    data = crowd.data
+    data = everybody.data
     anybody = bool(data.users[number]) or (data.later is not None and (data.later / shard_name(number)).exists())
     known = np.isin(new.labels, data.labels(number)) if anybody else np.zeros(len(new), dtype=bool)
-    before = crowd.only(new.labels[known].tolist())
+    before = everybody.only(new.labels[known].tolist())
     more, fitted = grown(before._users, new), before._fitted
     after = taken_in(fitted, more)
-    said = {"counts": np.zeros_like(crowd.counts), "sums": np.zeros_like(crowd.sums)}
+    said = {"counts": np.zeros_like(everybody.counts), "sums": np.zeros_like(everybody.sums)}
     if known.any():
-        said = Posteriors.of(fitted, crowd.metric.signed(before._users), NOBODY).told
+        said = Posteriors.of(fitted, everybody.metric.signed(before._users), NOBODY).told
     pairs = [(a, b) for a, b in ((fitted.mixture, after.mixture), (fitted.wide, after.wide)) if a is not None and b]
     return Renewed(
         replace(more.rows, habits=None),
@@ -113,7 +113,7 @@ def _followed(groups: Mixture, k: int, found: list[Renewed]) -> Mixture:
 
 
 def _carry_over(former: Path | None, later: Path) -> None:
-    """Those who answered earlier."""
+    """Link, or copy, the files of those who answered earlier."""
     for kind in (ROWS, PEOPLE):
         (later / kind).mkdir()
         for file in sorted((former / kind).glob("*.parquet")) if former is not None else ():
@@ -123,16 +123,16 @@ def _carry_over(former: Path | None, later: Path) -> None:
                 shutil.copyfile(file, later / kind / file.name)
 
 
-def _write(crowd: PeopleInShards, groups: tuple[Mixture, ...], each: Renewed, later: Path, number: int) -> Arrays:
+def _write(everybody: PeopleInShards, groups: tuple[Mixture, ...], each: Renewed, later: Path, number: int) -> Arrays:
     """Rows and posteriors of those who answered, beside those of others who did so before; sums over them."""
     from prefkin.data.buckets import blobs, read_table, write_table
 
-    data = crowd.metric.signed(each.rows)
+    data = everybody.metric.signed(each.rows)
     mixture, *wide = (finish(data, state, around) for state, around in zip(each.states, groups, strict=True))
-    fitted = Fitted(mixture, crowd.metric, wide[0] if wide else None)
+    fitted = Fitted(mixture, everybody.metric, wide[0] if wide else None)
     posteriors = Posteriors.of(fitted, data, NOBODY)
-    people = posteriors.table(each.rows.labels, each.rows.starts, crowd.parameters["level"])
-    for kind, table in ((ROWS, blobs(each.rows, crowd.data.weighted)), (PEOPLE, people)):
+    people = posteriors.table(each.rows.labels, each.rows.starts, everybody.parameters["level"])
+    for kind, table in ((ROWS, blobs(each.rows, everybody.data.weighted)), (PEOPLE, people)):
         file = later / kind / shard_name(number)
         tables = replaced([read_table(file)], table) if file.exists() else [table]
         write_table(file, by_label(tables))  # in the place of a link, not into what it names

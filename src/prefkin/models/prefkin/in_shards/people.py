@@ -24,9 +24,9 @@ from prefkin.execution.blas import single_threaded
 from prefkin.inference.information import ball_radius
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, per_user_sum
-from prefkin.models.files import LATER, PEOPLE, read_crowd, write_crowd
-from prefkin.models.prefkin.arrays import Arrays, as_groups, of_groups
+from prefkin.models.files import LATER, PEOPLE, read_in_shards, write_in_shards
 from prefkin.models.prefkin.calibrate import Fitted, losses_by_temperature
+from prefkin.models.prefkin.in_shards.files import Arrays, as_groups, of_groups
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, alone_in, finished
 from prefkin.models.prefkin.settings import TRUST
@@ -35,7 +35,7 @@ from prefkin.models.prefkin.settling import State, finish
 if TYPE_CHECKING:
     from prefkin.models.prefkin.estimator import PrefKin
 
-__all__ = ["PeopleInShards", "Posteriors", "by_label", "load_crowd"]
+__all__ = ["PeopleInShards", "Posteriors", "by_label", "load_in_shards"]
 
 
 class Posteriors(NamedTuple):
@@ -52,7 +52,7 @@ class Posteriors(NamedTuple):
 
     @classmethod
     def of(cls, fitted: Fitted, data: Signed, judged: IntArray) -> Posteriors:
-        """The temperature is `judged` by some of them."""
+        """What is known about the people of `data`; the temperature is `judged` by some of them."""
         mixture, C, loss = fitted.mixture, fitted.covariances(slice(None)), np.zeros(1)
         if len(judged):
             loss = losses_by_temperature(mixture.some(data, judged), data.some(judged))
@@ -71,13 +71,13 @@ class Posteriors(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Posteriors]) -> Posteriors:
-        """One after the other."""
+        """The people of several parts, in their order."""
         found = {name: [getattr(part, name) for part in parts] for name in cls._fields}
         sites, loss = np.concatenate(found.pop("sites"), axis=1), sum(found.pop("loss"), start=np.zeros(1))
         return cls(**{name: np.concatenate(each) for name, each in found.items()}, sites=sites, loss=loss)
 
     def table(self, labels: LabelArray, starts: IntArray, level: float) -> Table:
-        """A row each."""
+        """Columns of a shard of people, with a row for each."""
         place, (n, columns) = np.argmax(self.weights, axis=1), self.weights.shape
         thin = csr_array(self.weights[:, :-1])
         begins = thin.indptr.tolist()
@@ -155,7 +155,7 @@ class PeopleInShards:
         return [getattr(model, name)[[model._users.index(label) for label in each]] for model, each in models]
 
     def column(self, name: str) -> Any:
-        """Of everybody, shard after shard; read once."""
+        """An attribute of everybody, shard after shard; read once."""
         if name not in self.read:
             if name == "membership_":
                 share = np.concatenate([self._shares(table) for table in self._tables(["groups", "shares"])])
@@ -210,7 +210,7 @@ class PeopleInShards:
 
     @property
     def digest(self) -> str:
-        """Which model this is."""
+        """A digest of what was learnt, by which a session knows its model."""
         if "digest" not in self.read:
             learnt = [array for groups in self.groups for array in of_groups(groups).values()]
             self.read["digest"] = digest("PrefKin", self.data.fingerprint, self.metric.root, *learnt)
@@ -247,20 +247,20 @@ class PeopleInShards:
         arrays = {"root": self.metric.root, "counts": self.counts.astype(np.int64), "sums": self.sums}
         for k, groups in enumerate(self.groups):
             arrays |= {f"{k}.{name}": values for name, values in of_groups(groups).items()}
-        write_crowd(folder, "PrefKin", self.data, about, arrays, self.people, self.later)
+        write_in_shards(folder, "PrefKin", self.data, about, arrays, self.people, self.later)
 
 
-def load_crowd(folder: Path) -> PrefKin:
-    """What `save` wrote."""
+def load_in_shards(folder: Path) -> PrefKin:
+    """The model in a folder that `save` wrote."""
     from prefkin.models.prefkin.estimator import PrefKin
 
-    about, arrays, data = read_crowd(folder)
+    about, arrays, data = read_in_shards(folder)
     groups = []
     for k in range(about["groups"]):
         parts = {name.removeprefix(f"{k}."): values for name, values in arrays.items() if name.startswith(f"{k}.")}
         groups.append(as_groups(parts))
     model = PrefKin(**about["parameters"])
-    model._crowd = PeopleInShards(
+    model._in_shards = PeopleInShards(
         data,
         folder / PEOPLE,
         about["parameters"],
@@ -276,5 +276,5 @@ def load_crowd(folder: Path) -> PrefKin:
     )
     model._past = dict(about.get("past", {}))
     model._read_shards(data)
-    model.structure_, model.evidence_ = model._crowd.structure, model._crowd.evidence
+    model.structure_, model.evidence_ = model._in_shards.structure, model._in_shards.evidence
     return model

@@ -17,8 +17,9 @@ from prefkin.data.rows import only
 from prefkin.data.shards import shard_name
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.executor import on_executor
-from prefkin.models.prefkin import shards
+from prefkin.models.prefkin.in_shards import fit
 from prefkin.models.prefkin.modes import at_their_modes
+from prefkin.models.prefkin.settings import PLACING
 from tests.oracles.in_turns import in_turns, settle_in_turns
 
 USERS, ROWS, DIM = 260, 14, 3
@@ -92,7 +93,7 @@ def test_with_everybody_in_the_sample_the_fit_is_that_in_memory(model, memory):
     np.testing.assert_allclose(model.theta_[order], memory.theta_, atol=1e-9)
     np.testing.assert_allclose(model.membership_[order], memory.membership_, atol=1e-9)
     np.testing.assert_allclose(model.radius_[order], memory._radii, atol=1e-9)
-    assert model._crowd.temperature == memory._fitted.temperature
+    assert model._in_shards.temperature == memory._fitted.temperature
     assert model.evidence_ == pytest.approx(memory.evidence_)
 
 
@@ -105,7 +106,7 @@ def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread, users
         folder = folder_of(people(users, spread=spread), tmp_path / "votes")
         data = prefkin.open_comparisons(folder, rows_a_shard=800, memory=1)
     model = prefkin.PrefKin(metric="isotropic").fit(data)
-    some = shards._sample(data)
+    some = fit._sample(data)
     assert len(some) == 200
     lesson = prefkin.PrefKin(metric="isotropic")._teacher.lesson(some)
     everybody, who, first = in_turns(data, some.labels[lesson.known])
@@ -129,7 +130,7 @@ def test_the_bytes_do_not_depend_on_who_computed_them(large, sampled, tmp_path, 
             model = prefkin.PrefKin().fit(other)
     for number in range(sampled.n_shards):
         name = shard_name(number)
-        assert (model._crowd.people / name).read_bytes() == (large._crowd.people / name).read_bytes()
+        assert (model._in_shards.people / name).read_bytes() == (large._in_shards.people / name).read_bytes()
 
 
 def test_what_a_model_offers_is_the_same_as_in_memory(model, memory):
@@ -169,7 +170,7 @@ def test_a_saved_model_reads_the_shard_of_a_user_only(large, tmp_path):
     Z, users = np.ones((4, DIM)), np.array([3, 9, 3, 250])
     np.testing.assert_array_equal(model.predict_proba(Z, users=users), large.predict_proba(Z, users=users))
     assert str(model.summary()) == str(large.summary())
-    mine = int(large._crowd.data.shard_of(np.array([3]))[0])
+    mine = int(large._in_shards.data.shard_of(np.array([3]))[0])
     for file in (folder / "people").iterdir():
         if file.name != shard_name(mine):
             file.unlink()
@@ -177,7 +178,7 @@ def test_a_saved_model_reads_the_shard_of_a_user_only(large, tmp_path):
     with pytest.raises(UnknownUser):
         model.belief("nobody")
     large.save(folder)  # takes the place of the former one
-    assert len(list((folder / "people").iterdir())) == len(large._crowd.data.inhabited)
+    assert len(list((folder / "people").iterdir())) == len(large._in_shards.data.inhabited)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
@@ -207,12 +208,11 @@ def test_comparisons_that_changed_are_noticed(frame, tmp_path):
 @pytest.mark.parametrize("turns", [1, 2])
 def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkeypatch, turns):
     if turns == 2:
-        monkeypatch.setattr(shards, "FIRST", 0.3)
-        monkeypatch.setattr(shards, "TIMES", 0)
+        monkeypatch.setattr(fit, "PLACING", replace(PLACING, first=0.3, times=0))
         whole = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path / "whole")
         large = prefkin.PrefKin().fit(whole)
     other = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path / "other")
-    real, done = shards.take_step, []
+    real, done = fit.take_step, []
 
     def stopping(task, number):
         if len(done) % 3 == 2:
@@ -221,7 +221,7 @@ def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkey
         real(task, number)
         done.append((task.after.name, number))
 
-    monkeypatch.setattr(shards, "take_step", stopping)
+    monkeypatch.setattr(fit, "take_step", stopping)
     stops = 0
     while True:
         try:
@@ -235,12 +235,12 @@ def test_finished_shards_are_not_computed_again(large, sampled, tmp_path, monkey
     assert len({step for step, _ in finished if step.endswith("place")}) == turns
     for number in range(sampled.n_shards):
         name = shard_name(number)
-        assert (model._crowd.people / name).read_bytes() == (large._crowd.people / name).read_bytes()
+        assert (model._in_shards.people / name).read_bytes() == (large._in_shards.people / name).read_bytes()
 
 
 def test_bytes_that_flip_after_the_first_step_are_noticed_by_the_last(sampled, tmp_path, monkeypatch):
     other = prefkin.open_comparisons(sampled.source, rows_a_shard=800, memory=1, cache=tmp_path)
-    real = shards.over_shards
+    real = fit.over_shards
 
     def after_damage(work, items, *, label, **about):
         if label == "posteriors":
@@ -249,7 +249,7 @@ def test_bytes_that_flip_after_the_first_step_are_noticed_by_the_last(sampled, t
             file.write_bytes(file.read_bytes().replace(features, bytes([features[0] ^ 1]) + features[1:]))
         real(work, items, label=label, **about)
 
-    monkeypatch.setattr(shards, "over_shards", after_damage)
+    monkeypatch.setattr(fit, "over_shards", after_damage)
     with pytest.raises(ShardError, match="damaged"):
         prefkin.PrefKin(n_jobs=1).fit(other)
 
@@ -275,7 +275,7 @@ def test_a_model_may_be_fitted_again_in_memory(frame, data):
 
 
 def test_samples_are_spread_over_people(sampled):
-    some = shards._sample(sampled)
+    some = fit._sample(sampled)
     everybody = sampled.shards(range(sampled.n_shards))
     assert set(some.labels) <= set(everybody.labels)
     np.testing.assert_array_equal(only(some, np.array([4])).rows.Z, everybody.of(everybody.index(some.labels[4])).Z)

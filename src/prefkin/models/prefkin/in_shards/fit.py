@@ -27,7 +27,8 @@ from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import over_shards
 from prefkin.inference.quadratics import Signed
 from prefkin.models.files import PEOPLE
-from prefkin.models.prefkin.arrays import (
+from prefkin.models.prefkin.calibrate import Fitted, best_temperature
+from prefkin.models.prefkin.in_shards.files import (
     SHARE,
     Arrays,
     as_groups,
@@ -45,22 +46,21 @@ from prefkin.models.prefkin.arrays import (
     read_arrays,
     write_arrays,
 )
-from prefkin.models.prefkin.calibrate import Fitted, best_temperature
+from prefkin.models.prefkin.in_shards.people import PeopleInShards, Posteriors
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, Others, alone_in, nobody
 from prefkin.models.prefkin.modes import at_their_modes
-from prefkin.models.prefkin.people import PeopleInShards, Posteriors
-from prefkin.models.prefkin.settings import LIMITS
+from prefkin.models.prefkin.settings import LIMITS, PLACING
 from prefkin.models.prefkin.settling import (
     STEPS,
-    Loners,
-    Seats,
+    Alone,
+    Memberships,
     State,
     Sums,
     Told,
     a_few,
+    alone_of,
     finish,
-    loners_of,
     settle_parts,
 )
 
@@ -69,9 +69,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_shards"]
 
-FORMAT = 6  # of files of a run that goes on
+FORMAT = 7  # of files of a run that goes on
 AT_A_TIME = 512  # people read at once
-FIRST, TIMES = 1 / 6, 2  # of all people, and of those who taught the prior: so many at least are placed first
 
 
 # -- work on one shard, wherever it is done --------------------------------------------------------------------------
@@ -89,7 +88,7 @@ class Task(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _arrays_at(file: Path) -> Arrays:
-    """What is the same for all shards is read once."""
+    """`read_arrays` of what is the same for all shards, read once."""
     return read_arrays(file)
 
 
@@ -108,7 +107,7 @@ class PeopleOfShard:
         return len(self.labels)
 
     def between(self, users: slice) -> Signed:
-        """At consecutive positions."""
+        """Rows in the metric of people at consecutive positions."""
         if self.held is None or not self.held[0] <= users.start <= users.stop <= self.held[0] + len(self.held[1]):
             last = min(max(users.stop, users.start + AT_A_TIME), len(self))
             self.held = users.start, self.data.between(self.number, slice(users.start, last), checked=self.checked)
@@ -116,7 +115,7 @@ class PeopleOfShard:
         return self.metric.signed(consecutive(rows, slice(users.start - first, users.stop - first)))
 
     def some(self, users: IntArray) -> Signed:
-        """At these positions, in order."""
+        """Rows in the metric of people at these positions, which are in order."""
         return self.metric.signed(self._rows(users))
 
     def keep(self, users: IntArray, file: Path) -> None:
@@ -125,7 +124,7 @@ class PeopleOfShard:
         write_arrays(file, {"users": users, "starts": rows.starts, **rows.rows._asdict()})
 
     def take(self, file: Path) -> None:
-        """What `keep` wrote."""
+        """Read what `keep` wrote, instead of the shard from now on."""
         kept = read_arrays(file)
         rows = Rows(kept["Z"], kept["y"], kept["weights"])
         self.apart = kept["users"], UserRows(rows, kept["starts"], kept["users"])
@@ -148,7 +147,7 @@ def take_step(task: Task, number: int) -> None:
     told = as_told(_arrays_at(task.after / "told.npz"), number)
     state = None if task.before is None else as_state(read_arrays(task.before / f"state-{number}.npz"))
     people = PeopleOfShard(task.data, task.root, number, checked=task.before is not None)
-    if task.step == "seat" and task.before is not None:
+    if task.step == "move" and task.before is not None:
         people.take(task.before / f"rows-{number}.npz")
     else:
         task.data.expect(number)
@@ -173,7 +172,7 @@ class Finish(NamedTuple):
 
 
 def finish_shard(task: Finish, number: int) -> None:
-    """One shard's people: a row each."""
+    """Write what is known in the end about one shard's people, a row each, and sums over them."""
     from prefkin.data.buckets import write_table
 
     task.data.expect(number)
@@ -210,15 +209,15 @@ class ShardParts:
         self.state: Path | None = None
         self.steps = 0
 
-    def taught(self) -> Seats:
-        """Those who taught the prior."""
+    def taught(self) -> Memberships:
+        """Where those are who taught the prior, shard and position, and their memberships."""
         shard = self.data.shard_of(self.labels)
         position = np.empty(len(shard), dtype=np.intp)
         for number in np.unique(shard).tolist():
             mine = np.flatnonzero(shard == number)
             where = {label: at for at, label in enumerate(self.data.labels(number).tolist())}
             position[mine] = [where[label] for label in self.labels[mine].tolist()]
-        return Seats(shard, position, self.known.share)
+        return Memberships(shard, position, self.known.share)
 
     def each(self, step: str, tell: Callable[[int], Told], only: list[int] | None = None) -> Sums:
         """Take a step in every shard that has not taken it, or in some; sums over all of them, in their order."""
@@ -244,13 +243,13 @@ class ShardParts:
             file.unlink(missing_ok=True)
         return sums
 
-    def loners(self, around: Mixture, most: int) -> Loners:
+    def alone(self, around: Mixture, most: int) -> Alone:
         """So many of those who are alone, spread evenly by label."""
         assert self.state is not None
-        file = self.state / "loners.npz"
+        file = self.state / "alone.npz"
         if file.exists():
             kept = read_arrays(file)
-            return Loners(kept["part"], kept["position"], as_terms(kept), kept["share"])
+            return Alone(kept["part"], kept["position"], as_terms(kept), kept["share"])
         most = max(min(most, self.data.memory // (64 * len(around.prior.m0) ** 2)), 2)
         found: list[tuple[Hashable, int, int]] = []
         for number in self.numbers:
@@ -260,23 +259,23 @@ class ShardParts:
                 found += zip(labels, [number] * len(alone), alone.tolist(), strict=True)
         found.sort(key=lambda each: each[0])  # type: ignore[arg-type, return-value]
         chosen = [found[at] for at in spread(len(found), most)]
-        parts, order = list[Loners](), list[int]()
+        parts, order = list[Alone](), list[int]()
         for number in sorted({number for _, number, _ in chosen}):
             mine = [i for i, each in enumerate(chosen) if each[1] == number]
             at = np.array([chosen[i][2] for i in mine], dtype=np.intp)
             state = as_state(read_arrays(self.state / f"state-{number}.npz"))
             with single_threaded():
-                parts.append(loners_of(PeopleOfShard(self.data, self.root, number), state, at, around.prior, number))
+                parts.append(alone_of(PeopleOfShard(self.data, self.root, number), state, at, around.prior, number))
             order += mine
-        loners = Loners.joined(parts).some(np.argsort(order)) if parts else Loners.nobody(*around.centres.mean.shape)
-        about = {"part": loners.part, "position": loners.position, "share": loners.share}
-        write_arrays(file, {**about, **loners.terms.arrays})
-        return loners
+        picked = Alone.joined(parts).some(np.argsort(order)) if parts else Alone.nobody(*around.centres.mean.shape)
+        about = {"part": picked.part, "position": picked.position, "share": picked.share}
+        write_arrays(file, {**about, **picked.terms.arrays})
+        return picked
 
 
 def _turns(data: ShardedComparisons, labels: LabelArray) -> list[list[int]]:
     """First the shards in which those are who taught the prior, and some times as many people; then the others."""
-    enough, numbers = max(FIRST * data.n_users, TIMES * len(labels)), data.inhabited
+    enough, numbers = max(PLACING.first * data.n_users, PLACING.times * len(labels)), data.inhabited
     first = int(np.searchsorted(np.cumsum(data.users), enough)) + 1
     early, late = [k for k in numbers if k < first], [k for k in numbers if k >= first]
     return [early, late] if len(late) > len(early) else [numbers]

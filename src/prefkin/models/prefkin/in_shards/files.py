@@ -47,7 +47,7 @@ SHARE = ("values", "groups", "begins", "size")  # of memberships
 
 
 def write_arrays(file: Path, arrays: Arrays) -> None:
-    """There as a whole or not at all; what the machine loses is computed again."""
+    """Write a file that is there as a whole or not at all; what the machine loses is computed again."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     write_atomically(file, content.getvalue(), durable=False)
@@ -65,13 +65,13 @@ def read_arrays(file: Path, names: Sequence[str] | None = None) -> Arrays:
 
 
 def of_share(share: FloatArray) -> Arrays:
-    """Memberships, most of which are 0."""
+    """Memberships, most of which are 0, as arrays."""
     thin = csr_array(share)
     return dict(zip(SHARE, (thin.data, thin.indices, thin.indptr, np.array(share.shape)), strict=True))
 
 
 def as_share(arrays: Arrays) -> FloatArray:
-    """Of `of_share`, as of the others below."""
+    """Memberships from what `of_share` made of them."""
     return np.asarray(_as_thin_share(arrays).toarray())
 
 
@@ -81,27 +81,27 @@ def _as_thin_share(arrays: Arrays) -> Any:
 
 
 def of_state(state: State) -> Arrays:
-    """Of the people of one shard, between two steps."""
+    """The state of one shard's people between two steps, as arrays."""
     return {**of_share(state.share), "sites": np.array(state.sites), "asked": state.asked, "slack": state.slack}
 
 
 def as_state(arrays: Arrays) -> State:
-    """As it was."""
+    """A state from what `of_state` made of it."""
     return State(as_share(arrays), Sites(*arrays["sites"]), arrays["asked"], arrays["slack"])
 
 
 def as_terms(arrays: Arrays) -> Terms:
-    """Of `terms.arrays`, beside whatever else there is."""
+    """Terms from `terms.arrays`, beside whatever else there is."""
     return Terms(arrays["A"], arrays["a"], arrays["level"])
 
 
 def of_sums(sums: Sums) -> Arrays:
-    """Over the people of one shard, or of all."""
+    """Sums over the people of one shard, or of all, as arrays."""
     return {**sums.terms.arrays, "sizes": sums.sizes, "moved": np.array(sums.moved), "people": sums.people}
 
 
 def as_sums(arrays: Arrays) -> Sums:
-    """As they were."""
+    """Sums from what `of_sums` made of them."""
     return Sums(as_terms(arrays), arrays["sizes"], float(arrays["moved"]), arrays["people"])
 
 
@@ -114,7 +114,7 @@ def of_groups(groups: Mixture) -> Arrays:
 
 
 def as_groups(arrays: Arrays) -> Mixture:
-    """Groups with nobody in them."""
+    """Groups from what `of_groups` made of them, with nobody in them."""
     *scales, evidence, by_degrees = arrays["numbers"].tolist()
     centres, prior = Centres(as_terms(arrays), arrays["mean"], arrays["doubt"]), Prior(arrays["m0"], *scales)
     return nobody(centres, prior, Others(arrays["sizes"], bool(by_degrees)), evidence)
