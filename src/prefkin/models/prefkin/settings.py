@@ -92,14 +92,14 @@ class Calibration:
 class Learning:
     """How a covariance of people is learnt."""
 
-    full_up_to: int = 40  # features: beyond, a few directions by evidence, mixed with isotropic, gained nothing sure
+    full_up_to: int = 40  # features: of more, low rank gained with few tastes and lost with many (decision 10)
     effort: float = 1e8  # multiplications a round: of as many users, up to all
     rounds: int = 60  # from all rows
     again: int = 10  # from part of them, starting with that
     at_least: int = 4  # before it may be taken as found
     scales: int = 4  # of both scales in the metric, which was learnt with them
-    unhindered: int = 10  # in which sites move all of the way: should they swing,
-    pace: float = 0.7  # of it later
+    unhindered: int = 10  # in which sites move all of the way,
+    pace: float = 0.7  # and how much of it later
     imaginary: float = 4.0  # users to whom all features matter alike, so that few real ones do not decide alone
     free: float = 1.0  # and of a full covariance of many people,
     many: int = 200  # that is, of so many: of fewer, it would take two groups for a direction in which people differ
@@ -152,7 +152,7 @@ class Scales:
     apart: float = 4.0  # factor between variances tried,
     farthest: int = 4  # and how many of them to either side
     believed: float = 0.4  # change of log τ² that sites matched to a strength may still ask for
-    most: float = 6.0  # factor by which a scale changes at once, since sites agree with the last one only
+    most: float = 6.0  # factor by which a scale changes at once, up or down
     waiting: float = 0.05  # change of log scales at which they wait for better sites,
     settled: float = 0.003  # and at which the fit is taken as found
     steady: float = 0.97  # ratio of growth below which all the steps to come are taken at once: near 1 they have no end
@@ -188,7 +188,7 @@ class Placing:
     narrow: float = 0.25  # variance of a margin over which that holds, too
     first: float = 1 / 6  # of all people in shards, and
     times: int = 2  # as many as taught the prior: so many at least are placed first
-    # of those who did not teach the prior, which is done once; a search spares more, as it does both in each round
+    # of those who did not teach the prior; a search, which does both in each round, takes fewer the more it costs
     contenders: int = 12  # groups of which an exact look is taken for each user
     partners: int = 12  # sets with which a set of people left alone may merge
 
@@ -258,7 +258,7 @@ def affordable(data: Signed) -> Effort:
         return round(most + economy * (least - most))
 
     thin, starts = very_thin(data), between(2, 1)
-    probes = int(_JUDGING / max(CALIBRATION.folds * 20 * person, 1.0))  # of some 20 options
+    probes = int(_JUDGING / max(CALIBRATION.folds * 20 * person, 1.0))  # rounds a fold: its fit, and the options
     return Effort(
         starts=GROUPS.starts[-starts:] if thin else GROUPS.starts[:starts],
         rounds=between(4, 3),
