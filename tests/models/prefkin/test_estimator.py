@@ -287,8 +287,8 @@ def test_baselines_offer_the_same_interface(grouped, make, rng, tmp_path):
 
 
 def test_mixture_em_finds_clear_groups(grouped):
-    seats = mixture_em().fit(grouped.data).seats_
-    assert all((seats[u] == seats[v]) == (grouped.group[u] == grouped.group[v]) for u in range(15) for v in range(15))
+    labels = mixture_em().fit(grouped.data).labels_
+    assert all((labels[u] == labels[v]) == (grouped.group[u] == grouped.group[v]) for u in range(15) for v in range(15))
 
 
 def test_methods_are_compared_on_the_same_held_out_rows(grouped):
