@@ -56,6 +56,7 @@ def at_modes(sites: Sites, data: Signed, around: Around, mean: FloatArray | None
     hides the mode.
     """
     found: Sites | None = None
+    parameters = np.minimum(data.answers, data.dim)
     for user, centre, variance in zip(*around, strict=True):
         own, ridge = data.own(user), 1.0 / variance
         rows = Rows(data.X[own].astype(np.float64), np.ones(own.stop - own.start), data.weights[own])
@@ -69,7 +70,7 @@ def at_modes(sites: Sites, data: Signed, around: Around, mean: FloatArray | None
             loss = rows.weights @ np.logaddexp(0.0, -rows.Z @ theta - offset)  # noqa: B023 - called at once
             return float(loss + 0.5 * ridge * ((theta - centre) ** 2).sum())  # noqa: B023
 
-        if mean is not None and misfit(mean[user]) - misfit(mode) <= 0.5 * min(rows.Z.shape) + CHANCE:
+        if mean is not None and misfit(mean[user]) - misfit(mode) <= 0.5 * parameters[user] + CHANCE:
             continue
         found = found or sites.copy()
         found.put(own, Sites.tangent(rows.weights, rows.Z @ mode, offset))

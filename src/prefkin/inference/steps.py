@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import BoolArray, FloatArray, IntArray
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import Signed
 
-__all__ = ["CHANCE", "SAFE", "apart", "farthest", "held_back", "improved"]
+__all__ = ["CHANCE", "SAFE", "apart", "farthest", "heavy", "held_back", "improved"]
 
 SAFE = 2.0  # change of a margin up to which σ bends so little that steps need no check
 HALVINGS = 20  # of the way, to find where it should have ended
@@ -80,13 +80,18 @@ def apart(sites: Sites, data: Signed, mean: FloatArray) -> IntArray:
     >>> apart(tangents, two, np.array([0.1, 9.0])).tolist()
     [1]
     """
-    heavy = farthest(data.total, data.starts) > HEAVY
-    if not heavy.any():
+    some = heavy(data)
+    if not some.any():
         return np.empty(0, dtype=np.intp)
     inside = mean if data.offset is None else mean + data.offset
     said = sites.level + (sites.pull - 0.5 * sites.precision * mean) * mean
     off = np.abs(_per_user(np.add, said + data.weights * np.logaddexp(0.0, -inside), data.starts))
-    return np.flatnonzero(heavy & (off > CHANCE + 0.5 * np.minimum(np.diff(data.starts), data.dim)))
+    return np.flatnonzero(some & (off > CHANCE + 0.5 * np.minimum(data.answers, data.dim)))
+
+
+def heavy(data: Signed) -> BoolArray:
+    """Users of whom an answer counts so much that its site may take many rounds, (U,)."""
+    return farthest(data.total, data.starts) > HEAVY
 
 
 def farthest(way: FloatArray, starts: IntArray) -> FloatArray:

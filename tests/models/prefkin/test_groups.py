@@ -111,3 +111,20 @@ def test_groups_are_found_with_many_features(run, rows, found, gap):
     assert precision == 1.0
     assert recall >= found
     assert world.fresh_gap(model.theta_).mean() < gap
+
+
+@pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")
+@pytest.mark.parametrize(("users", "n", "dim"), [(24, 20, 32), (30, 16, 24)])
+def test_of_few_answers_too_one_of_weight_two_is_two_and_one_of_weight_zero_none(users, n, dim):
+    rng, who = np.random.default_rng(0), np.repeat(np.arange(users), n)
+    centres, Z = 2.0 * rng.standard_normal((3, dim)), 2.0 / np.sqrt(dim) * rng.standard_normal((users * n, dim))
+    y = rng.random(users * n) < 1.0 / (1.0 + np.exp(-np.einsum("ij,ij->i", Z, centres[who % 3])))
+    twice, other = np.tile(np.arange(users * n), 2), rng.standard_normal(Z.shape)
+    none = np.repeat([1.0, 0.0], users * n)
+
+    def theta(Z, rows, weights):
+        return PrefKin().fit(Z, y[rows], users=who[rows], sample_weight=weights).theta_
+
+    one, two = theta(Z, slice(None), np.ones(users * n)), theta(Z, slice(None), np.full(users * n, 2.0))
+    assert np.allclose(two, theta(Z[twice], twice, None), atol=1e-9)
+    assert np.allclose(one, theta(np.concatenate([Z, other]), twice, none), atol=1e-9)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
 from prefkin.data.rows import UserRows
 
 __all__ = ["SINGLE_FROM", "Signed", "per_user_sum"]
@@ -30,7 +30,8 @@ class Signed:
     def of_users(cls, users: UserRows, root: FloatArray | float = 1.0) -> Signed:
         """With each feature multiplied by a number of its own, (d,), or all by a matrix, (d, r)."""
         Z, y, weights = users.rows
-        sign, step, by_matrix = 2.0 * y - 1.0, 1 << 10, np.ndim(root) == 2
+        sign = np.where(weights > 0.0, 2.0 * y - 1.0, 0.0)  # a row that counts for nothing has no margin to look at
+        step, by_matrix = 1 << 10, np.ndim(root) == 2
         r = np.shape(root)[1] if by_matrix else users.dim
         X = np.empty((len(Z), r), np.float32 if r >= SINGLE_FROM else np.float64)
         for rows in (slice(start, start + step) for start in range(0, len(Z), step)):
@@ -53,6 +54,11 @@ class Signed:
     def total(self) -> FloatArray:
         """How often each answer was given, (n,)."""
         return self.weights if self.repeated is None else self.repeated
+
+    @property
+    def answers(self) -> FloatArray:
+        """How many different answers users gave, (U,): one given several times counts once, of weight 0 not at all."""
+        return per_user_sum(self.weights / above_zero(self.total), self.starts)
 
     @cached_property
     def sizes(self) -> FloatArray:

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaincinv, ndtri
 from scipy.stats.qmc import Sobol
 
-from prefkin.data.arrays import FloatArray, IntArray, above_zero
+from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Signed, expand
 from prefkin.models.prefkin.mixture import Mixture, pieces, solved
@@ -36,7 +36,7 @@ def matched_by_draws(found: Mixture, data: Signed) -> Mixture:
 
     The people of a group are matched together, or, where too few draws would count, one by one, given the others.
     """
-    answers = float((data.weights / above_zero(data.total)).sum())  # that differ
+    answers = float(data.answers.sum())
     if not 0.5 < answers < DRAWN.answers + 0.5:
         return found
     powers = int(np.log2(min(DRAWN.draws, DRAWN.numbers / answers)))

@@ -53,7 +53,6 @@ from prefkin.models.prefkin.in_shards.update import with_new_answers
 from prefkin.models.prefkin.lesson import Teacher
 from prefkin.models.prefkin.metric import KINDS, Metric
 from prefkin.models.prefkin.mixture import AllTerms, Mixture, finished, pieces
-from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
 from prefkin.models.prefkin.settings import LIMITS, TRUST
 from prefkin.models.prefkin.settling import settle
@@ -206,10 +205,11 @@ class PrefKin(PreferenceModel):
         lesson = self._teacher.lesson(rows)
         rows, metric, known = lesson.rows, lesson.metric, lesson.known
         data = lesson.data if len(lesson.data) == len(rows) else metric.signed(rows)
+        lesson = lesson._replace(data=data)  # so that rows of a part of them are not held while all are placed
 
         def everybody(taught: Mixture) -> Mixture:
             if len(known) < len(rows):
-                taught = at_their_modes(settle(taught, known, data), data)
+                taught = settle(taught, known, data)
             return matched_by_draws(taught, data)
 
         chosen = everybody(lesson.chosen)

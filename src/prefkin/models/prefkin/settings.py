@@ -278,7 +278,7 @@ def affordable(data: Signed) -> Effort:
 
 def very_thin(data: Signed) -> bool:
     """Have they so few answers for so many features that groups, and their scales, start out far too weak?"""
-    return len(data.X) < GROUPS.thin * len(data) * data.dim
+    return data.answers.sum() < GROUPS.thin * len(data) * data.dim
 
 
 def _person(rows: float, d: int) -> float:

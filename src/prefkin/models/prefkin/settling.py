@@ -7,6 +7,7 @@ all that is in memory, or a shard of more people than memory holds, on whichever
             more about the groups than those did who taught the prior
     move    whoever is not sure may, their own answers taken out of a group first; twice
     match   sites, to what is believed now, of those whose margins may have moved
+    mode    those whose sites may not have settled by then, where there are any
     finish  posteriors
 
 Each step but the last ends with the sums (after `place`: with what changed in them) from which the next one is told
@@ -29,7 +30,7 @@ from prefkin.data.rows import spread
 from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites, refine
 from prefkin.inference.quadratics import STACKED_UP_TO, Signed, Terms, expand, per_user_sum
-from prefkin.inference.steps import farthest
+from prefkin.inference.steps import SAFE, farthest, heavy
 from prefkin.models.prefkin.merging import as_share, merge
 from prefkin.models.prefkin.mixture import (
     AllTerms,
@@ -42,6 +43,7 @@ from prefkin.models.prefkin.mixture import (
     pieces,
     solved,
 )
+from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.places import asked_anew, place
 from prefkin.models.prefkin.settings import LIMITS, PLACING
 
@@ -71,7 +73,7 @@ class State(NamedTuple):
 
     share: FloatArray  # (n, K) probability of each group
     sites: Sites
-    asked: BoolArray  # (n,) whose place is not sure yet
+    asked: BoolArray  # (n,) whose place is not sure yet; after `match`: whose sites may not have settled
     slack: FloatArray  # (n,) way of a group's centre since then with which no margin moves by more than `PLACING.still`
 
     def between(self, users: slice, starts: IntArray) -> State:
@@ -250,7 +252,8 @@ def _placed(data: Signed, told: Told) -> tuple[State, Sums]:
     share[told.who], far[told.who] = told.share, np.inf  # they shaped the groups: their own data were taken out then
     most = share.max(axis=1, initial=0.0)
     slack = (PLACING.still - far) / above_zero(np.sqrt(farthest(data.sizes, data.starts)))  # G in `forms` is below I
-    state = State(share, sites, most < LIMITS.sure, np.where(most == 1.0, slack, NONE))
+    slack = np.where((most == 1.0) & ~heavy(data), slack, NONE)
+    state = State(share, sites, most < LIMITS.sure, slack)
     counts = np.array([len(share), int(state.asked.sum())])
     return state, Sums(terms.summed(share), share.sum(axis=0), 0.0, counts)
 
@@ -284,12 +287,13 @@ def match_step(people: People, state: State | None, told: Told) -> tuple[State, 
     K, d = around.centres.mean.shape
     change = Terms.zeros(K, d)
     way = told.ways[np.argmax(share, axis=1)] if K else np.full(len(share), np.inf)
-    looked_at = np.flatnonzero(~(way <= state.slack))
+    looked_at, astray = np.flatnonzero(~(way <= state.slack)), np.zeros(len(share), dtype=bool)
     for piece in a_few(len(looked_at), around.centres):
         who = looked_at[piece]
         data, rows = people.some(who), people.rows_of(who)
         found = finish(data, State.settled(share[who], state.sites.of(rows)), around)
-        again = np.flatnonzero(found.moved(data) > PLACING.still)
+        far = found.moved(data)
+        again, astray[who] = np.flatnonzero(far > PLACING.still), (far > SAFE) | heavy(data)
         if not len(again):
             continue
         assert found.terms is not None
@@ -297,7 +301,27 @@ def match_step(people: People, state: State | None, told: Told) -> tuple[State, 
         new, terms = _matched(found, data, again)
         sites.put(rows, new)
         change = change + (terms[again] - old).summed(share[who[again]])
-    return State.settled(share, sites), Sums(change, np.zeros(K), 0.0, np.array([len(share), 0]))
+    state = State.settled(share, sites)._replace(asked=astray)
+    return state, Sums(change, np.zeros(K), 0.0, np.array([len(share), int(astray.sum())]))
+
+
+@in_one_order
+def mode_step(people: People, state: State | None, told: Told) -> tuple[State, Sums]:
+    """Those whose sites did not settle are set to their modes; the sums are what that changes."""
+    assert state is not None
+    share, sites, around = state.share, state.sites.copy(), told.around
+    change, asked = Terms.zeros(*around.centres.mean.shape), np.flatnonzero(state.asked)
+    for piece in a_few(len(asked), around.centres):
+        who = asked[piece]
+        data, rows = people.some(who), people.rows_of(who)
+        found = finish(data, State.settled(share[who], sites.of(rows)), around)
+        there = at_their_modes(found, data)
+        if there is not found:
+            sites.put(rows, there.sites)
+            assert found.terms is not None
+            assert there.terms is not None
+            change = change + (there.terms - found.terms).summed(share[who])
+    return State.settled(share, sites), Sums(change, np.zeros(share.shape[1]), 0.0, np.array([len(share), 0]))
 
 
 def _begun(data: Signed, around: Mixture) -> tuple[Sites, BoolArray]:
@@ -358,7 +382,7 @@ def finish(data: Signed, state: State, around: Mixture) -> Mixture:
     return replace(found, others=replace(around.others, sizes=around.others.sizes - share.sum(axis=0)))
 
 
-STEPS: dict[str, Step] = {"place": place_step, "move": move_step, "match": match_step}
+STEPS: dict[str, Step] = {"place": place_step, "move": move_step, "match": match_step, "mode": mode_step}
 
 
 # -- all of them -----------------------------------------------------------------------------------------------------
@@ -406,7 +430,11 @@ def settle_parts(parts: Parts, known: Mixture) -> Mixture:
         ways = np.linalg.norm(around.centres.mean - placed[part][columns], axis=1)
         return _told(around, kept, Memberships.none(len(columns)), np.where(columns == NEW, np.inf, ways), part)
 
-    return say(sums.changed(parts.each("match", match)))
+    sums = sums.changed(parts.each("match", match))
+    if sums.people[1]:
+        kept, none = np.ones(len(columns), dtype=bool), np.zeros(len(columns))
+        sums = sums.changed(parts.each("mode", partial(_told, say(sums), kept, Memberships.none(len(columns)), none)))
+    return say(sums)
 
 
 def _told(around: Mixture, kept: BoolArray, fixed: Memberships, ways: FloatArray, part: int) -> Told:

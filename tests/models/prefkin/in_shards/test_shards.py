@@ -17,15 +17,17 @@ from prefkin.data.rows import only
 from prefkin.data.shards import shard_name
 from prefkin.errors import InvalidComparisons, InvalidParameter, ShardError, UnknownUser
 from prefkin.execution.executor import on_executor
+from prefkin.inference.quadratics import expand
 from prefkin.models.prefkin.in_shards import fit
-from prefkin.models.prefkin.modes import at_their_modes
+from prefkin.models.prefkin.mixture import solved
 from prefkin.models.prefkin.settings import PLACING
 from tests.oracles.in_turns import in_turns, settle_in_turns
 
 USERS, ROWS, DIM = 260, 14, 3
 
 
-def people(users=USERS, groups=3, rows=ROWS, dim=DIM, seed=0, spread=0.0):
+def people(users=USERS, groups=3, rows=ROWS, dim=DIM, seed=0, spread=0.0, powers=0.0):
+    """In groups; with `powers`, answers of a tenth of them count by so many powers of ten."""
     rng = np.random.default_rng(seed)
     centres = (
         4.0
@@ -37,7 +39,11 @@ def people(users=USERS, groups=3, rows=ROWS, dim=DIM, seed=0, spread=0.0):
     Z = rng.normal(size=(users * rows, dim)).astype(np.float32)
     y = rng.random(len(owner)) < expit(np.einsum("ij,ij->i", Z, theta[owner]))
     shuffled = rng.permutation(len(owner))
-    return pl.DataFrame({"user": owner, "y": y.astype(int), "z": Z.tolist()})[shuffled]
+    frame = pl.DataFrame({"user": owner, "y": y.astype(int), "z": Z.tolist()})
+    if powers:
+        times = 10.0 ** np.round(rng.uniform(0.0, powers, len(owner)), 2)
+        frame = frame.with_columns(weight=np.where(owner % 10 == 0, times, 1.0))
+    return frame[shuffled]
 
 
 def folder_of(frame, folder):
@@ -98,12 +104,17 @@ def test_with_everybody_in_the_sample_the_fit_is_that_in_memory(model, memory):
 
 
 @pytest.mark.parametrize(
-    ("spread", "users"), [(1.5, USERS), *(pytest.param(0.0, n * USERS, marks=pytest.mark.long) for n in (1, 5))]
+    ("spread", "users", "powers"),
+    [
+        (1.5, USERS, 0.0),
+        (0.0, USERS, 5.0),
+        *(pytest.param(0.0, n * USERS, 0.0, marks=pytest.mark.long) for n in (1, 5)),
+    ],
 )
-def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread, users):
+def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread, users, powers):
     data = sampled
-    if spread or users > USERS:
-        folder = folder_of(people(users, spread=spread), tmp_path / "votes")
+    if spread or users > USERS or powers:
+        folder = folder_of(people(users, spread=spread, powers=powers), tmp_path / "votes")
         data = prefkin.open_comparisons(folder, rows_a_shard=800, memory=1)
     model = prefkin.PrefKin(metric="isotropic").fit(data)
     some = fit._sample(data)
@@ -112,11 +123,13 @@ def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread, users
     everybody, who, first = in_turns(data, some.labels[lesson.known])
     assert (first is None) == (users == USERS)  # of many, some are placed first
     rows = lesson.metric.signed(everybody)
-    found = at_their_modes(settle_in_turns(lesson.chosen, who, rows, first), rows)
+    found = settle_in_turns(lesson.chosen, who, rows, first)
     order, at = by_label(model), np.argsort(everybody.labels)
     np.testing.assert_allclose(model.theta_[order], lesson.metric.preferences(found.mean)[at], atol=1e-9)
     np.testing.assert_allclose(model.membership_[order], found.weights[at], atol=1e-9)
     assert (model.structure_ == "groups") == (spread == 0.0)
+    again = solved(expand(rows, found.sites), found.sites, found.share, found.prior)  # as a saved model is read
+    np.testing.assert_allclose(again.mean, found.mean, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["threads", "one thread", pytest.param("processes", marks=pytest.mark.long)])

@@ -49,7 +49,6 @@ from prefkin.models.prefkin.in_shards.files import (
 from prefkin.models.prefkin.in_shards.people import PeopleInShards, Posteriors
 from prefkin.models.prefkin.metric import Metric
 from prefkin.models.prefkin.mixture import Mixture, Others, alone_in, nobody
-from prefkin.models.prefkin.modes import at_their_modes
 from prefkin.models.prefkin.settings import LIMITS, PLACING
 from prefkin.models.prefkin.settling import (
     STEPS,
@@ -69,7 +68,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_shards"]
 
-FORMAT = 7  # of files of a run that goes on
+FORMAT = 8  # of files of a run that goes on
+OF_THE_ASKED = ("move", "mode")  # steps that look only at those whom the step before asks to be looked at again
 AT_A_TIME = 512  # people read at once
 
 
@@ -147,12 +147,12 @@ def take_step(task: Task, number: int) -> None:
     told = as_told(_arrays_at(task.after / "told.npz"), number)
     state = None if task.before is None else as_state(read_arrays(task.before / f"state-{number}.npz"))
     people = PeopleOfShard(task.data, task.root, number, checked=task.before is not None)
-    if task.step == "move" and task.before is not None:
+    if task.step in OF_THE_ASKED and task.before is not None:
         people.take(task.before / f"rows-{number}.npz")
     else:
         task.data.expect(number)
     state, sums = STEPS[task.step](people, state, told)
-    if task.step != "match":
+    if task.step != "mode":
         people.keep(np.flatnonzero(state.asked), task.after / f"rows-{number}.npz")
     write_arrays(task.after / f"state-{number}.npz", of_state(state))
     write_arrays(task.after / f"sums-{number}.npz", of_sums(sums))  # last: a shard that has sums is done
@@ -167,7 +167,6 @@ class Finish(NamedTuple):
     taught: Path | None  # labels of those by whom the temperature is judged
     states: tuple[Path, ...]  # of the mixture, and of a wider one where there is one
     groups: tuple[Path, ...]
-    placed: bool  # were they placed among groups that others taught? Else the lesson left nobody astray
     people: Path
 
 
@@ -184,11 +183,10 @@ def finish_shard(task: Finish, number: int) -> None:
     found = list[Posteriors]()
     for piece in a_few(len(people), groups[0].centres):
         some = people.between(piece)
-        mixtures = [
+        mixture, *wide = (
             finish(some, state.between(piece, people.starts), around)
             for state, around in zip(states, groups, strict=True)
-        ]
-        mixture, *wide = [at_their_modes(each, some) for each in mixtures] if task.placed else mixtures
+        )
         fitted = Fitted(mixture, Metric(task.root), wide[0] if wide else None)
         found.append(Posteriors.of(fitted, some, np.flatnonzero(judge[piece])))
     everybody = Posteriors.joined(found)
@@ -317,7 +315,7 @@ def _fitted(model: PrefKin, data: ShardedComparisons, home: Path) -> PeopleInSha
     left = [number for number in numbers if not (people / f"told-{number}.npz").exists()]
     write_arrays(home / "taught.npz", {"labels": taught["labels"]})
     judges = home / "taught.npz" if about["tempered"] else None
-    task = Finish(data, root, model.level, judges, tuple(states), tuple(groups), not everybody, people)
+    task = Finish(data, root, model.level, judges, tuple(states), tuple(groups), people)
     over_shards(partial(finish_shard, task), left, label="posteriors", done=len(numbers) - len(left), room=data.room)
     found = [read_arrays(people / f"told-{number}.npz") for number in numbers]
     loss = sum(each["loss"] for each in found)
