@@ -114,6 +114,21 @@ def test_groups_are_found_with_many_features(run, rows, found, gap):
 
 
 @pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")
+@pytest.mark.parametrize("seed", [6503, 6504, 6507])
+def test_sure_people_do_not_move_where_sites_that_are_flat_promise_more(seed):
+    """As many answers as features, nearly all certain: half of 30 people ended in other people's groups."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 5, 30)
+    centres = rng.standard_normal((5, 20))
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    theta = 8.0 * (centres[group] + 0.2 / np.sqrt(20) * rng.standard_normal((30, 20)))
+    Z = rng.standard_normal((600, 20))
+    y = rng.random(600) < 1.0 / (1.0 + np.exp(-np.einsum("ij,ij->i", Z, np.repeat(theta, 20, axis=0))))
+    model = PrefKin().fit(Z, y, users=np.repeat(np.arange(30), 20))
+    assert pair_precision_recall([model.members(user) for user in range(30)], group) == (1.0, 1.0)
+
+
+@pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")
 @pytest.mark.parametrize(("users", "n", "dim"), [(24, 20, 32), (30, 16, 24)])
 def test_of_few_answers_too_one_of_weight_two_is_two_and_one_of_weight_zero_none(users, n, dim):
     rng, who = np.random.default_rng(0), np.repeat(np.arange(users), n)

@@ -8,6 +8,7 @@ who were not asked.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -61,6 +62,7 @@ def _from_start(
         return []
     turn = 0
     while True:
+        begun = _Begun(partition, sites, ahead, _total_evidence(users, terms, partition, ahead)) if turn > 0 else None
         share, last = as_share(partition), turn == effort.rounds - 1
         if is_crowd(len(data)):
             ahead = ahead._replace(lonely=PartitionPrior.of(np.bincount(partition)).alone)
@@ -71,12 +73,19 @@ def _from_start(
             share = assign(every, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
         found = solved(users, sites, share, prior, terms=terms)
         if last or (turn > 0 and _as_before(share, partition)):
+            if begun is not None and begun.stays(found, data, effort.pace):
+                found = begun.again(data)
             return [replace(found, evidence=_believable_evidence(data, found))]
         stretch = _stretch(data, found) if turn == 0 and very_thin(data) else 1.0
         sites = found.refined(data, stretch, effort.pace)
         del users, terms, every, found  # room for the next ones
         users, ahead, spread = expand(data, sites), ahead.stretched(stretch), stretch**2 * spread
         terms, before = users.at(ahead.within), _partition(share)
+        if begun is not None and begun.beats(data, users, terms, before, ahead, effort.pace):
+            del users, terms
+            sites, ahead, before = begun.again(data).refined(data, step=effort.pace), begun.prior, begun.partition
+            users = expand(data, sites)
+            terms = users.at(ahead.within)
         partition = merge(terms, ahead, before, effort.partners)
         if turn == 0 and effort.fresh:
             fresh = merge(terms, ahead, np.arange(len(users)), effort.partners)
@@ -91,6 +100,43 @@ def _from_start(
                 users = expand(data, sites)
                 terms = users.at(ahead.within)
         turn += 1
+
+
+class _Begun(NamedTuple):
+    """Where people stood before they moved: what is gone back to if evidence fell by that.
+
+    Moves are asked of sites that were matched to where people stood, which promise too much as merging does (`_kept`).
+    So they are judged by sites matched to where people went, beside such sites of where they stood.
+    """
+
+    partition: IntArray
+    sites: Sites
+    prior: Prior
+    evidence: float
+
+    def stays(self, found: Mixture, data: Signed, pace: float) -> bool:
+        """Should people go back? Sites are still those from before they moved."""
+        partition = _partition(found.share)
+        if _same_partition(partition, self.partition):
+            return False
+        users = expand(data, found.refined(data, step=pace))
+        return self.beats(data, users, users.at(found.prior.within), partition, found.prior, pace)
+
+    def beats(
+        self, data: Signed, users: Quadratics, terms: Terms, partition: IntArray, prior: Prior, pace: float
+    ) -> bool:
+        """Does evidence clearly speak against this partition, to which everybody's sites are matched?"""
+        if _same_partition(partition, self.partition):
+            return False
+        reached = _total_evidence(users, terms, partition, prior) + TRUST.clearly
+        if reached > self.evidence:
+            return False
+        matched = expand(data, self.again(data).refined(data, step=pace))
+        return _total_evidence(matched, matched.at(self.prior.within), self.partition, self.prior) > reached
+
+    def again(self, data: Signed) -> Mixture:
+        """Everybody where they stood."""
+        return solved(expand(data, self.sites), self.sites, as_share(self.partition), self.prior)
 
 
 def _kept(data: Signed, there: Mixture, before: IntArray, merged: IntArray, pace: float) -> tuple[IntArray, Sites]:
