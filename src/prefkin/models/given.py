@@ -13,7 +13,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_feature_names, _check_sample_weight, check_is_fitted, validate_data
 
-from prefkin.data.answers import sides_of
+from prefkin.data.answers import as_word, sides_of
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import is_missing, is_number, plain_array
 from prefkin.data.comparisons import Comparisons
@@ -29,8 +29,8 @@ __all__ = ["Given", "refuse_more", "refuse_texts", "two_answers"]
 def two_answers(y: Any, who: str, positive: Any = None) -> tuple[FloatArray, LabelArray, Any]:
     """Answers as 0 and 1, the two labels they were given as, sorted, and which one means "the first is preferred".
 
-    That one is `positive`, or 1, or a word that says so (`prefkin.data.answers.SIDES`). scikit-learn lets a
-    classifier's two labels be anything; the larger one then counts, as it does there, and a warning says so.
+    That one is `positive`, or 1 beside 0 or 2, or a word that says so (`prefkin.data.answers.SIDES`). scikit-learn
+    lets a classifier's two labels be anything; the larger one then counts, as it does there, and a warning says so.
 
     >>> two_answers(["right", "left"], "model")
     (array([0., 1.]), array(['left', 'right'], dtype='<U5'), 'left')
@@ -48,8 +48,8 @@ def two_answers(y: Any, who: str, positive: Any = None) -> tuple[FloatArray, Lab
     labels = np.unique(given)
     sides = None if positive is not None or len(labels) > 2 else sides_of(labels.tolist())
     if sides is not None and len(labels) == 1:
-        labels = np.array(sorted(sides))  # nobody gave the other answer
-        given = np.char.lower(np.char.strip(given.astype(str)))
+        labels = np.unique(np.array(sides))  # nobody gave the other answer
+        given = np.array([as_word(label) for label in given.tolist()])
     if len(labels) != 2:
         kind = "one class" if len(labels) == 1 else "multiclass"
         raise InvalidComparisons(
@@ -58,7 +58,7 @@ def two_answers(y: Any, who: str, positive: Any = None) -> tuple[FloatArray, Lab
         )
     small, large = labels.tolist()
     if sides is not None:
-        positive = small if small.strip().lower() == sides[0] else large
+        positive = small if as_word(small) == sides[0] else large
     elif positive is None:
         positive = large
         if (small, large) not in ((0, 1), (-1, 1)):
