@@ -40,6 +40,7 @@ from prefkin.models.calls import (
     on_its_threads,
     refuse_a_second_label,
     refuse_other_candidates,
+    refuse_other_random_state,
     refuse_other_threads,
 )
 from prefkin.models.given import refuse_more
@@ -242,6 +243,7 @@ class PrefKin(PreferenceModel):
             )
         if not (isinstance(self.level, float) and 0 < self.level < 1):
             raise InvalidParameter(f"level must be between 0 and 1; got {self.level!r}")
+        refuse_other_random_state(self.random_state)
         refuse_other_threads(self.n_jobs)
 
     # -- reading what was learnt -------------------------------------------------------------------------------------
