@@ -350,6 +350,33 @@ runpy.run_module("prefkin", run_name="__main__")
     assert (done.returncode, done.stderr) == (130, "prefkin: interrupted; nothing was written\n")
 
 
+def test_the_script_listens_from_its_first_import_on(tmp_path):
+    code = "import os, signal, sys; sys.argv[0] = 'bin/prefkin'; import prefkin.__main__; os.kill(os.getpid(), signal.SIGINT)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, preexec_fn=_hears_interrupts
+    )
+    assert (done.returncode, done.stderr) == (130, "prefkin: interrupted; nothing was written\n")
+
+
+def test_what_an_interrupt_left_half_made_is_not_shown(tmp_path):
+    code = """
+import os, signal
+from prefkin.apps.cli import interrupts
+class Compiled:
+    def __del__(self):
+        raise AttributeError("_ptr")
+interrupts.listen()
+interrupts.running()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt as error:
+    Compiled()
+    interrupts.leave_if_asked(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "prefkin: interrupted; nothing was written\n")
+
+
 def _hears_interrupts():
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores them
 
