@@ -43,7 +43,7 @@ def test_whole_numbers_as_labels_stay_whole(tmp_path):
 
 def test_a_key_that_stands_twice_is_refused(tmp_path):
     (tmp_path / "v.jsonl").write_text('{"user": "a", "y": 1, "z": [0.5], "y": 0}\n')
-    with pytest.raises(InvalidTable, match=r"v.jsonl: key 'y' stands twice"):
+    with pytest.raises(InvalidTable, match=r"v.jsonl: line 1: key 'y' stands twice"):
         read_comparisons(tmp_path / "v.jsonl")
 
 
