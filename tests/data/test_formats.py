@@ -1,10 +1,12 @@
 """Files as they come: damaged, lying or odd ones are one line that says so, and labels stay what they were."""
 
 import contextlib
+import gc
 import gzip
 import io
 import json
 import struct
+import warnings
 import zipfile
 
 import numpy as np
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from prefkin import Comparisons, OffC2PL, read_candidates, read_comparisons
+from prefkin.data import formats
 from prefkin.errors import InvalidComparisons, InvalidTable
 
 BIG = 2**53
@@ -39,6 +42,15 @@ def test_labels_that_differ_never_merge(tmp_path):
 def test_whole_numbers_as_labels_stay_whole(tmp_path):
     rows = [{"user": u, "y": 1, "z": [0.5]} for u in (3, 1)]
     assert read_comparisons(jsonl(tmp_path / "v.jsonl", rows)).labels.dtype == np.int64
+
+
+def test_a_table_that_was_read_is_closed(tmp_path):
+    (tmp_path / "v.csv").write_text("user,y,z\na,1,0.5\n")
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        formats.read_columns(tmp_path / "v.csv")
+        gc.collect()
+    assert not given
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path):
