@@ -3,7 +3,7 @@
 To listen is the first thing that is done, before any import that takes time; what comes before belongs to Python.
 """
 
-import _signal  # of which signal is made
+import _signal  # type: ignore[import-not-found]  # of which signal is made
 import os
 import sys
 
