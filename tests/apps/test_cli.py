@@ -148,6 +148,10 @@ def test_rank_orders_actions_and_writes_all_of_them(folder):
 
 
 def test_rank_for_everybody_writes_the_best_few_by_name(folder):
+    cautious = prefkin_says(
+        "rank", "kin", "--user", "user 1", "--candidates", "cands.parquet", "--pessimism", "1000", cwd=folder
+    )
+    assert "once doubt is deducted" in " ".join(cautious.stdout.split())
     done = prefkin_says("rank", "kin", "--candidates", "cands.parquet", "--top", "1", "--out", "e.jsonl", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "ranked for 12 users in 2 contexts: written to e.jsonl" in done.stdout

@@ -101,6 +101,12 @@ def test_rows_to_predict_are_named(bad):
         one_line(told, "a feature of row 1 .* is missing .*leave such rows out")
 
 
+def test_one_feature_is_one():
+    model = OffC2PL(0.0).fit(Z, Y)
+    with pytest.raises(InvalidParameter, match="the new user has 1 feature, the model has 3"):
+        model.fold_in(Z[:, :1], Y)
+
+
 def test_what_is_no_seed_and_no_path():
     with pytest.raises(InvalidParameter, match="random_state must be None, a seed or a generator; got 'x'"):
         PrefKin(random_state="x").fit(Z, Y)

@@ -25,6 +25,7 @@ from prefkin.data.rows import Grown, Rows, UserRows, grown
 from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import AnswerWarning, DependenceWarning, InvalidComparisons, InvalidParameter
+from prefkin.models.reports import counted
 
 __all__ = ["Given", "as_features", "refuse_more", "two_answers"]
 
@@ -204,8 +205,8 @@ class Given:
             data = Comparisons.from_arrays(Z, answers, users, weights=sample_weight)
         if data.dim != self.n_features_in_:
             raise InvalidComparisons(
-                f"the new answers have {data.dim} features, the model has {self.n_features_in_}; describe both in the "
-                "same way"
+                f"the new answers have {counted(data.dim, 'feature')}, the model has "
+                f"{self.n_features_in_}; describe both in the same way"
             )
         if data.feature_names and self.feature_names_ and data.feature_names != self.feature_names_:
             raise InvalidComparisons(
@@ -226,7 +227,8 @@ class Given:
         new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
         if new.dim != self.n_features_in_:
             raise InvalidParameter(
-                f"the new user has {new.dim} features, the model has {self.n_features_in_}; describe both alike"
+                f"the new user has {counted(new.dim, 'feature')}, the model has {self.n_features_in_}; describe both "
+                "alike"
             )
         return new
 
