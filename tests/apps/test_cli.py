@@ -148,6 +148,10 @@ def test_rank_orders_actions_and_writes_all_of_them(folder):
 
 
 def test_rank_for_everybody_writes_the_best_few_by_name(folder):
+    cautious = prefkin_says(
+        "rank", "kin", "--user", "user 1", "--candidates", "cands.parquet", "--pessimism", "1000", cwd=folder
+    )
+    assert "once doubt is deducted" in " ".join(cautious.stdout.split())
     done = prefkin_says("rank", "kin", "--candidates", "cands.parquet", "--top", "1", "--out", "e.jsonl", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "ranked for 12 users in 2 contexts: written to e.jsonl" in done.stdout
@@ -347,6 +351,33 @@ runpy.run_module("prefkin", run_name="__main__")
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, preexec_fn=_hears_interrupts
     )
+    assert (done.returncode, done.stderr) == (130, "prefkin: interrupted; nothing was written\n")
+
+
+def test_the_script_listens_from_its_first_import_on(tmp_path):
+    code = "import os, signal, sys; sys.argv[0] = 'bin/prefkin'; import prefkin.__main__; os.kill(os.getpid(), signal.SIGINT)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, preexec_fn=_hears_interrupts
+    )
+    assert (done.returncode, done.stderr) == (130, "prefkin: interrupted; nothing was written\n")
+
+
+def test_what_an_interrupt_left_half_made_is_not_shown(tmp_path):
+    code = """
+import os, signal
+from prefkin.apps.cli import interrupts
+class Compiled:
+    def __del__(self):
+        raise AttributeError("_ptr")
+interrupts.listen()
+interrupts.running()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt as error:
+    Compiled()
+    interrupts.leave_if_asked(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (130, "prefkin: interrupted; nothing was written\n")
 
 

@@ -69,6 +69,19 @@ def test_output_that_cannot_be_written_costs_no_fit(votes, tmp_path, stream):
         assert "written to kin" in done.stdout
 
 
+@pytest.mark.parametrize("args", [["--help"], ["fit", "--help"], []])
+def test_nobody_needs_to_read_the_help_to_its_end(args):
+    unread, written = os.pipe()
+    os.close(unread)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "prefkin", *args], stdout=written, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        os.close(written)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.long
 def test_closed_streams_are_no_reason_to_fail(votes, tmp_path):
     command = f'"{sys.executable}" -m prefkin fit "{votes}" --gamma 1 --no-pictures --out kin >&- 2>&-'

@@ -106,6 +106,7 @@ def test_one_user_or_each_group(folder):
     mine = load_file(folder / "one/head.safetensors")["score.weight"]
     np.testing.assert_array_equal(mine, model.theta_[[4]].astype(np.float32))
     said = exported(folder, "kin", "--to", "reward-head", "--out", "three", "--groups")
+    assert "a head times the features of a text is its reward" in " ".join(said.stdout.split())
     assert "3 heads of 3 features" in said.stdout
     theirs = load_file(folder / "three/head.safetensors")["score.weight"]
     exported(folder, "kin", "--to", "reward-head", "--out", "second", "--group", "1")

@@ -30,7 +30,7 @@ def folder(tmp_path, votes):
 def test_new_answers_and_people_come_in_once(folder):
     done = prefkin_says("update", "kin", "late.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "140 answers of 4 people taken in, 1 of them new" in done.stdout
+    assert "140 answers of 4 people taken in, 1 of them new: written to kin" in done.stdout
     model = prefkin.load(folder / "kin")
     assert model.users_.tolist() == [*sorted(map(str, range(11))), "zoe"]
     assert model.n_comparisons_.tolist() == [80.0] * 12

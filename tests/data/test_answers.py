@@ -8,7 +8,7 @@ from sklearn.metrics import get_scorer
 
 import prefkin
 from prefkin import Candidates, Comparisons, OffC2PL, PrefKin
-from prefkin.data.answers import SIDES, answer_array
+from prefkin.data.answers import NUMBERED, SIDES, answer_array
 from prefkin.errors import AnswerWarning, InvalidComparisons
 from prefkin.evaluate.metrics import held_out
 from prefkin.models.baselines import pooled
@@ -19,7 +19,9 @@ def worded(y, first, second):
     return np.where(np.asarray(y) == 1, first, second)
 
 
-@pytest.mark.parametrize(("first", "second"), [*SIDES, ("Left", "Right"), (1, 0), (1, -1), (True, False)])
+@pytest.mark.parametrize(
+    ("first", "second"), [*SIDES, *NUMBERED, ("Left", "Right"), ("L", "R"), (1, 0), (1, -1), (True, False)]
+)
 @pytest.mark.parametrize("make", [lambda: OffC2PL(np.inf), pooled])
 def test_words_mean_what_they_say(rng, make, first, second):
     Z, y, users = draw_answers(rng)
@@ -55,8 +57,8 @@ def test_two_other_labels_are_scikit_learns_and_it_says_which_one_it_took(rng):
     with pytest.warns(AnswerWarning, match="'yes' is taken to mean that the first was preferred"):
         model = OffC2PL(np.inf).fit(Z, worded(y, "yes", "no"), users=users)
     assert model.positive_ == "yes"
-    with pytest.warns(AnswerWarning, match="2 is taken to mean"):
-        OffC2PL(np.inf).fit(Z, worded(y, 2, 1), users=users)
+    with pytest.warns(AnswerWarning, match="3 is taken to mean"):
+        OffC2PL(np.inf).fit(Z, worded(y, 3, 1), users=users)
     with warnings.catch_warnings():
         warnings.simplefilter("error", AnswerWarning)
         told = OffC2PL(np.inf).fit(Z, worded(y, "nay", "yes"), users=users, positive="nay")
@@ -88,10 +90,18 @@ def test_one_word_alone_is_understood():
     model = OffC2PL(0.0).fit(np.eye(2), ["left", "left"])
     assert (model.theta_ > 0).all()
     assert model.classes_.tolist() == ["left", "right"]
+    assert (OffC2PL(0.0).fit(np.eye(2), [2, 2]).theta_ < 0).all()
 
 
 def test_answers_of_tables_and_arrays_are_read_by_their_words():
     assert answer_array(["first", " Second", "tie", "1", True, None]).tolist()[:5] == [1.0, 0.0, 0.5, 1.0, 1.0]
+    assert answer_array(["L", "r", "tie"]).tolist() == [1.0, 0.0, 0.5]
+    for first, second in NUMBERED:
+        assert answer_array([first, second, first]).tolist() == [1.0, 0.0, 1.0]
+        assert answer_array([second, second]).tolist() == [0.0, 0.0]
+    for odd in ([0, 1, 2], ["left", 2]):
+        with pytest.raises(InvalidComparisons, match="is 2"):
+            Comparisons.from_arrays(np.eye(len(odd)), odd, ["ann"] * len(odd))
     with pytest.raises(InvalidComparisons, match="mixes words of different kinds"):
         answer_array(["left", "b"])
     with pytest.raises(InvalidComparisons, match="row 1 .* is '1_0'"):
@@ -102,11 +112,11 @@ def test_answers_of_tables_and_arrays_are_read_by_their_words():
     ("labels", "given", "message"),
     [
         (("yes", "no"), ["Yes", "no"], "answer 'Yes' in row 0 .* neither 'no' nor 'yes'"),
-        ((2, 1), [0, 1], "answer 0 in row 0 .* neither 1 nor 2"),
+        ((1, 2), [0, 1], "answer 0 in row 0 .* neither 1 nor 2"),
         ((1, -1), [1, np.nan], "y is missing in row 1"),
         ((1, -1), [1, 0], "answer 0 in row 1"),
         (("left", "right"), [1, 0], "answer 1 in row 0"),
-        ((1, 0), [1, 2], "y must be 0 or 1"),
+        ((1, 0), [1, 3], "y must be 0 or 1"),
     ],
 )
 @pytest.mark.parametrize("make", [lambda: OffC2PL(np.inf), pooled])

@@ -17,7 +17,7 @@ Z, y, users = np.arange(6.0).reshape(3, 2), [1, 0, 1], ["ann", "bo", "ann"]
     [
         ({"y": [1, 0.5, 1]}, r"y must be 0 or 1, but row 1 \(counted from 0\) is a tie; .*drop='ties'"),
         ({"y": [1, "tie", 1]}, "row 1 .* is a tie"),
-        ({"y": [1, 2, 2]}, r"row 1 \(counted from 0\) is 2; 2 such rows; code 1 when"),
+        ({"y": [1, 3, 3]}, r"row 1 \(counted from 0\) is 3; 2 such rows; code 1 when"),
         ({"y": [1, -1, 1]}, "row 1 .* is -1"),
         ({"y": ["yes", "no", "yes"]}, "row 0 .* is 'yes'"),
         ({"y": [1, None, 1]}, "y is missing in row 1 .*drop='missing'"),

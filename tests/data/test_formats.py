@@ -1,10 +1,12 @@
 """Files as they come: damaged, lying or odd ones are one line that says so, and labels stay what they were."""
 
 import contextlib
+import gc
 import gzip
 import io
 import json
 import struct
+import warnings
 import zipfile
 
 import numpy as np
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from prefkin import Comparisons, OffC2PL, read_candidates, read_comparisons
+from prefkin.data import formats
 from prefkin.errors import InvalidComparisons, InvalidTable
 
 BIG = 2**53
@@ -41,9 +44,18 @@ def test_whole_numbers_as_labels_stay_whole(tmp_path):
     assert read_comparisons(jsonl(tmp_path / "v.jsonl", rows)).labels.dtype == np.int64
 
 
+def test_a_table_that_was_read_is_closed(tmp_path):
+    (tmp_path / "v.csv").write_text("user,y,z\na,1,0.5\n")
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        formats.read_columns(tmp_path / "v.csv")
+        gc.collect()
+    assert not given
+
+
 def test_a_key_that_stands_twice_is_refused(tmp_path):
     (tmp_path / "v.jsonl").write_text('{"user": "a", "y": 1, "z": [0.5], "y": 0}\n')
-    with pytest.raises(InvalidTable, match=r"v.jsonl: key 'y' stands twice"):
+    with pytest.raises(InvalidTable, match=r"v.jsonl: line 1: key 'y' stands twice"):
         read_comparisons(tmp_path / "v.jsonl")
 
 

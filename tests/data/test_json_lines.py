@@ -61,6 +61,24 @@ def test_a_key_that_stands_twice_is_found_wherever_it_is(at, row):
         read_json_lines("\n".join(lines).encode(), LABELS)
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"user": "a" "y": 1}', "line 4, column 14 is no JSON: Expecting ',' delimiter; mend it"),
+        ('{"user": "a",', "line 4, column 14 is no JSON"),
+        ("nothing", "line 4, column 1 is no JSON: Expecting value"),
+        ('{"user": "a", "y": NaN}', "line 4: NaN is no JSON; write null"),
+        ('{"user": "\udcff"}', "line 4 is no JSON: 'utf-8' codec"),
+        ("[1]", "line 4 is not a JSON object"),
+        ('{"user": 1, "user": 2}', "line 4: key 'user' stands twice"),
+    ],
+)
+def test_damage_is_named_by_the_line_of_the_file(row, message):
+    text = '{"user": "a", "y": 1}\n\n{"user": "b", "y": 0}\n' + row + '\n{"user": "c", "y": 0}\n'
+    with pytest.raises(InvalidTable, match=message):
+        read_json_lines(text.encode(errors="surrogateescape"), LABELS)
+
+
 @pytest.mark.parametrize("at", [0, 2500])
 @pytest.mark.parametrize("odd", [7, "7", 7.5, 2**53 + 1, 10**25, None, True, ["a", "b"], [{"content": 5}]])
 @pytest.mark.parametrize("usual", ["7", 7, [{"content": "x"}]])

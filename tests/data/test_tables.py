@@ -264,7 +264,7 @@ def test_ragged_lists_are_named_by_row():
         ("votes.csv", b"", "votes.csv: the file is empty"),
         ("votes.parquet", b"PAR1 not really", "votes.parquet: not a readable .parquet file"),
         ("votes.npz", b"PK nothing", "votes.npz: not a readable .npz file"),
-        ("votes.jsonl", b"{'user': 1", "votes.jsonl: not a readable .jsonl file"),
+        ("votes.jsonl", b"{'user': 1", "votes.jsonl: line 1, column 2 is no JSON"),
         ("votes.xlsx", b"x", "files ending in .xlsx are not read; use"),
         (
             "votes.csv",

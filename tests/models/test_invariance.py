@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from prefkin import Candidates, OffC2PL
+from prefkin import Candidates, OffC2PL, PrefKin
 from prefkin.errors import NoEdgeWarning
+from prefkin.models.baselines import pooled
 from tests.conftest import draw_answers
 
 
@@ -84,6 +85,17 @@ def test_the_number_of_threads_changes_nothing_at_all(rng, dim):
             results.append([model.theta_, model.own_theta_, model.radius_])
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("make", [PrefKin, pooled])
+def test_long_sums_of_one_feature_are_not_divided_among_threads(rng, make):
+    Z, y, _ = draw_answers(rng, sizes=[30_000], dim=1)
+    results = []
+    for blas in (1, 2):
+        with threadpool_limits(blas):
+            model = make().fit(Z, y)
+            results.append(np.concatenate([model.theta_.ravel(), model.own_theta_.ravel(), model.radius_]))
+    assert np.array_equal(*results)
 
 
 def test_inputs_are_never_modified(rng):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Number
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ __all__ = [
     "number_array",
     "plain_array",
     "refuse_bad_rows",
+    "refuse_gaps",
     "refuse_vanishing",
 ]
 
@@ -38,6 +40,10 @@ LARGEST_FEATURE = 1e75  # fourth powers and sums of them must not overflow
 SMALLEST_FEATURE = 1e-75  # nor vanish: the largest feature is beyond this
 LARGEST_WEIGHT = 1e9  # how often a row counts: beside it, a row that counts once must not vanish
 ROWS_AT_ONCE = 2**16  # tested, so that no array as large as the features is made on the way
+
+
+class NotNumbers(InvalidComparisons, TypeError):
+    """Features of another kind: scikit-learn expects a TypeError, and some words of its message."""
 
 
 @contextmanager
@@ -117,6 +123,15 @@ def refuse_bad_rows(
             raise InvalidComparisons(f"{message.format(row=row, value=answers[at[0]])}{more}; {remedy}")
 
 
+def refuse_gaps(Z: FloatArray) -> None:
+    """Rows to predict for must be known in full."""
+    if (gaps := any_in_row(Z, lambda rows: ~np.isfinite(rows))).any():
+        raise InvalidComparisons(
+            f"a feature of row {int(np.argmax(gaps))} (counted from 0) is missing (NaN) or infinite; "
+            "leave such rows out"
+        )
+
+
 def refuse_vanishing(largest: float) -> None:
     """Features in units so large that their squares are 0; features that are 0 everywhere are another matter."""
     if 0.0 < largest < SMALLEST_FEATURE:
@@ -127,24 +142,34 @@ def refuse_vanishing(largest: float) -> None:
 
 def feature_matrix(values: ArrayLike, name: str) -> FloatArray:
     """A float matrix with one row per comparison, or one line that says which row does not fit."""
+    if isinstance(values, str | PathLike):
+        raise InvalidComparisons(
+            f"{name} is {str(values)!r:.60}, not features; read a file first: read_comparisons(path)"
+        )
     light = getattr(values, "dtype", None) == np.float32  # float32 stays: half the memory; sums are float64
     try:
         matrix: Any = np.asarray(values)
     except ValueError:
         matrix = _ragged_matrix(values, name)
     if matrix.dtype.kind == "c":
-        raise InvalidComparisons(f"{name} holds complex data, which no preference can weigh; give real features")
+        raise InvalidComparisons(
+            f"Complex data not supported: no preference weighs complex numbers in {name}; give real ones"
+        )
+    if matrix.dtype.kind in "mM":
+        raise InvalidComparisons(f"{name} holds dates or times, which are no features; give numbers, for example days")
     if matrix.dtype.kind in "biuf":
         matrix = matrix.astype(np.float32 if light else np.float64, copy=False)
     elif matrix.ndim > 0:
         matrix = _ragged_matrix(matrix, name)
     if matrix.ndim != 2:
         raise InvalidComparisons(
-            f"{name} must be a table of shape (comparisons, features), got {matrix.ndim} dimension(s); "
-            "reshape a single feature with Z.reshape(-1, 1)"
+            f"{name} must be a table of shape (comparisons, features), got {matrix.ndim} dimension(s). "
+            "Reshape your data: a single feature by Z.reshape(-1, 1)"
         )
     if matrix.shape[1] == 0:
-        raise InvalidComparisons(f"{name} has no features (0 columns); give at least one")
+        raise InvalidComparisons(
+            f"{name} has no features: 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required."
+        )
     return matrix
 
 
@@ -166,9 +191,9 @@ def _ragged_matrix(values: Any, name: str) -> FloatArray:
                 matrix[i] = _numbers(row)
             except (TypeError, ValueError):
                 shown = " ".join(repr(row).split())
-                raise InvalidComparisons(
-                    f"{name} holds something other than numbers in row {i} (counted from 0): {shown:.60}; "
-                    "features must be numeric"
+                raise NotNumbers(
+                    f"{name} holds something other than numbers in row {i} (counted from 0): {shown:.60}; features "
+                    "must be numeric: an argument must be a number, or a string that reads as a number"
                 ) from None
     return matrix
 
@@ -186,6 +211,8 @@ def _numbers(row: Any) -> FloatArray:
     given = np.asarray(row)
     if given.dtype.kind in "biuf":
         return given.astype(np.float64).ravel()
+    if given.dtype.kind in "mM":
+        raise TypeError("a date is not a number")
     entries = given.ravel().tolist()
     return np.array([np.nan if is_missing(value) else as_number(value) for value in entries], dtype=np.float64)
 
@@ -234,6 +261,8 @@ def plain_array(values: Any, name: str) -> NDArray[Any]:
     """A numpy array of what was given: a Series becomes its values, a list keeps its own objects."""
     if isinstance(values, np.ndarray):
         return values
+    if hasattr(values, "__array__") and not (hasattr(values, "to_pylist") or hasattr(values, "to_numpy")):
+        return np.asarray(values)
     if hasattr(values, "to_pylist") and not _has_missing(values):
         return np.asarray(values.to_numpy(zero_copy_only=False))  # pyarrow copies texts only when it is told to
     if hasattr(values, "to_numpy") and not _has_missing(values):

@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.choices import ranking_weight
 from prefkin.data.rows import UserRows, spread
+from prefkin.execution.blas import in_one_order
 
 __all__ = ["effective_weights"]
 
@@ -27,6 +28,7 @@ MOST = 64  # items of one person that are recognised without their names
 LOOKED_AT = 12  # people whose rows are looked at where items are not known
 
 
+@in_one_order
 def effective_weights(users: UserRows) -> FloatArray | None:
     """What each row counts, where rows were made from rankings or ratings; None where they count as they are.
 

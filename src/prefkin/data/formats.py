@@ -165,8 +165,9 @@ def _parquet(source: Source, _as_text: Collection[str]) -> Columns:
 
 
 def _csv(source: Source, as_text: Collection[str]) -> Columns:
-    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as content:
-        header = next(csv.reader(io.TextIOWrapper(content, "utf-8-sig", "replace", newline="")), [])
+    content = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+    with io.TextIOWrapper(content, "utf-8-sig", "replace", newline="") as text:
+        header = next(csv.reader(text), [])
     for column, times in Counter(header).items():
         if times > 1:
             raise InvalidTable(f"column {column!r:.60} stands twice in the header; rename one of them")

@@ -62,8 +62,9 @@ def read_json_lines(
     return _with_labels(frame, content, as_text, sure)
 
 
-def _lines(content: bytes | mmap) -> list[bytes]:
-    return [line for line in content[:].split(b"\n") if line.strip()]
+def _lines(content: bytes | mmap) -> list[tuple[int, bytes]]:
+    """Lines with something in them, and which line of the file each is, counted from 1."""
+    return [(number, line) for number, line in enumerate(content[:].split(b"\n"), 1) if line.strip()]
 
 
 def _mixed(content: bytes | mmap, as_text: Collection[str]) -> tuple[pl.DataFrame, dict[str, LabelArray]]:
@@ -95,14 +96,12 @@ def _with_labels(
     return frame, labels
 
 
-def _labels_by_python(lines: list[bytes], as_text: Collection[str]) -> dict[str, list[Any]]:
+def _labels_by_python(lines: list[tuple[int, bytes]], as_text: Collection[str]) -> dict[str, list[Any]]:
     """The columns in `as_text`, but for those of vectors; every line is checked for keys that stand twice."""
     found: dict[str, list[Any]] = {}
     vectors = set()
-    for number, line in enumerate(lines):
-        row = json.loads(line, object_pairs_hook=once_each)
-        if not isinstance(row, dict):
-            raise InvalidTable(f"row {number} (counted from 0) is not a JSON object; put one on each line")
+    for number, (at, line) in enumerate(lines):
+        row = _row(line, at)
         for name in as_text:
             if name in row and name not in found:
                 found[name] = [None] * number
@@ -112,6 +111,25 @@ def _labels_by_python(lines: list[bytes], as_text: Collection[str]) -> dict[str,
                     vectors.add(name)
                 found[name].append(None if name in vectors else value)
     return {name: values for name, values in found.items() if name not in vectors}
+
+
+def _row(line: bytes, at: int) -> dict[str, Any]:
+    """The object on a line of a file, or one line that says which line is none."""
+    try:
+        row = json.loads(line, object_pairs_hook=once_each, parse_constant=_no_constant)
+    except InvalidTable as error:
+        raise InvalidTable(f"line {at}: {error}") from None
+    except ValueError as error:
+        where = f", column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InvalidTable(f"line {at}{where} is no JSON: {getattr(error, 'msg', error)}; mend it") from None
+    if not isinstance(row, dict):
+        raise InvalidTable(f"line {at} is not a JSON object; put one on each line")
+    return row
+
+
+def _no_constant(name: str) -> Any:
+    """Python reads NaN and Infinity, JSON has none of them."""
+    raise InvalidTable(f"{name} is no JSON; write null where a value is missing")
 
 
 def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -42,7 +42,12 @@ class _OneThread:
 
 
 single_threaded = _OneThread()
-"""A context in which numpy and scipy use one thread, so that sums have one order."""
+"""A context in which numpy and scipy use one thread, so that sums have one order.
+
+numpy's OpenBLAS takes a limit from the main thread alone: entered elsewhere for the first time, as by a fit in a thread
+of yours, it does nothing. A program that fits in threads enters it once on the main thread, as `prefkin annotate` does,
+or is started with OPENBLAS_NUM_THREADS=1.
+"""
 
 in_one_order = single_threaded()
 """Decorates a function whose sums have one order, however many threads numpy may use elsewhere."""

@@ -41,7 +41,7 @@ from prefkin.models.coverage import CoverageMap, coverage_map
 from prefkin.models.files import KINDS, write_model_file
 from prefkin.models.given import Given
 from prefkin.models.likeness import Closest, Group, Likeness, groups_of
-from prefkin.models.reports import Alike, Summary
+from prefkin.models.reports import Alike, Summary, counted
 
 MOST_PESSIMISM = 1e6
 PAIRS_OF_PEOPLE = 3  # in a summary
@@ -434,7 +434,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         refuse_other_candidates(candidates)
         if candidates.dim != self.n_features_in_:
             raise InvalidParameter(
-                f"the candidates have {candidates.dim} features, the model has {self.n_features_in_}"
+                f"the candidates have {counted(candidates.dim, 'feature')}, the model has {self.n_features_in_}"
             )
         if not (isinstance(budget, Real) and 0 < budget < np.inf):
             raise InvalidParameter(f"budget must be a number above 0; got {budget!r}")

@@ -25,6 +25,7 @@ from prefkin.data.folds import FOLDS, held_out_folds, probe_users
 from prefkin.data.rows import Rows, UserRows, only, split_rows
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import InvalidParameter
+from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import RIDGES, best_option, least_on_grid, ridge_by_held_out, temperature
@@ -139,7 +140,7 @@ class GroupShrinkage(PreferenceModel):
         """Tune on held-out answers (`prefkin.data.folds.held_out_folds`), then fit on all rows."""
         self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight, positive)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), single_threaded():
             self._tune(rows)
         self.classes_ = classes
         return self

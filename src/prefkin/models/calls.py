@@ -21,6 +21,7 @@ __all__ = [
     "on_its_threads",
     "refuse_a_second_label",
     "refuse_other_candidates",
+    "refuse_other_random_state",
     "refuse_other_threads",
 ]
 
@@ -73,6 +74,12 @@ def refuse_other_threads(n_jobs: int | None) -> None:
     """`n_jobs` means what it means to scikit-learn: None and −1 are all cores, other numbers so many threads."""
     if not (n_jobs is None or (isinstance(n_jobs, Integral) and (n_jobs > 0 or n_jobs == -1))):
         raise InvalidParameter(f"n_jobs must be None, -1 or a number of threads; got {n_jobs!r}")
+
+
+def refuse_other_random_state(random_state: Any) -> None:
+    """Told before a fit that may not need it; a generator of scikit-learn's is not drawn from."""
+    if not isinstance(random_state, np.random.RandomState):
+        generator(random_state)
 
 
 def generator(random_state: Any) -> np.random.Generator:

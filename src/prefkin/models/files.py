@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -289,6 +290,8 @@ def load(path: str | Path) -> Any:
     ...     load(f"{folder}/kin").users_.tolist()
     ['ann', 'bo']
     """
+    if not isinstance(path, str | PathLike):
+        raise ModelFileError(f"load takes the path of a saved model, or of a folder of prefkin fit; got {path!r:.60}")
     if (file := Path(path) / IN_SHARDS).is_file():
         with _fitting_together(file):
             return import_module(SHARDED[read_archive(file)[0]["kind"]]).load_in_shards(Path(path))

@@ -3,62 +3,70 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from numbers import Number, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_feature_names, _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
-from prefkin.data.answers import sides_of
+from prefkin.data.answers import as_word, sides_of
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
-from prefkin.data.checks import is_missing, is_number, plain_array
+from prefkin.data.checks import feature_matrix, is_missing, missing_labels, number_array, plain_array, refuse_gaps
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
 from prefkin.data.rows import Grown, Rows, UserRows, grown
 from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import AnswerWarning, DependenceWarning, InvalidComparisons, InvalidParameter
+from prefkin.models.reports import counted
 
-__all__ = ["Given", "refuse_more", "refuse_texts", "two_answers"]
+__all__ = ["Given", "as_features", "refuse_more", "two_answers"]
 
 
 def two_answers(y: Any, who: str, positive: Any = None) -> tuple[FloatArray, LabelArray, Any]:
     """Answers as 0 and 1, the two labels they were given as, sorted, and which one means "the first is preferred".
 
-    That one is `positive`, or 1, or a word that says so (`prefkin.data.answers.SIDES`). scikit-learn lets a
-    classifier's two labels be anything; the larger one then counts, as it does there, and a warning says so.
+    That one is `positive`, or 1 beside 0 or 2, or a word that says so (`prefkin.data.answers.SIDES`). scikit-learn
+    lets a classifier's two labels be anything; the larger one then counts, as it does there, and a warning says so.
 
     >>> two_answers(["right", "left"], "model")
     (array([0., 1.]), array(['left', 'right'], dtype='<U5'), 'left')
     """
     if y is None:
-        raise ValueError(f"{who} requires y to be passed, but the target y is None")
-    given = column_or_1d(y, warn=True)
+        raise InvalidComparisons(f"{who} requires y to be passed, but the target y is None; say what was answered")
+    with _in_one_line("one answer for each row, such as 1 and 0"):
+        given = _of_one_kind(column_or_1d(plain_array(y, "y") if isinstance(y, list) else y, warn=True))
     if positive is None and given.dtype.kind in "biuf":
         numbers = given if given.dtype.kind != "f" else given[~np.isnan(given)]  # missing ones and
         if np.isin(numbers, (0, 0.5, 1)).all():  # ties are refused by row with the other checks
             whole = given.dtype.kind != "f" or np.isin(given, (0, 1)).all()
             classes = np.array([0, 1]).astype(given.dtype if whole else int)
             return given.astype(np.float64), classes, classes[1].item()
-    check_classification_targets(given)
-    labels = np.unique(given)
+    with _in_one_line("two answers, such as 1 and 0"):
+        check_classification_targets(given)
+    labels, rows, counts = np.unique(given, return_index=True, return_counts=True)
     sides = None if positive is not None or len(labels) > 2 else sides_of(labels.tolist())
     if sides is not None and len(labels) == 1:
-        labels = np.array(sorted(sides))  # nobody gave the other answer
-        given = np.char.lower(np.char.strip(given.astype(str)))
+        labels = np.unique(np.array(sides))  # nobody gave the other answer
+        given = np.array([as_word(label) for label in given.tolist()])
     if len(labels) != 2:
-        kind = "one class" if len(labels) == 1 else "multiclass"
+        kind, rarest = "one class" if len(labels) == 1 else "multiclass", int(np.argmin(counts))
+        some = ", ".join(map(repr, labels[:4].tolist())) + ", ..." * (len(labels) > 4)
         raise InvalidComparisons(
-            f"Only binary classification is supported. The type of the target is {kind}: y holds "
-            f"{len(labels)} different answers ({', '.join(map(repr, labels[:4].tolist()))}...); code them 0 and 1"
+            f"Only binary classification is supported. The type of the target is {kind}: y holds {len(labels)} "
+            f"different answers ({some:.100}), of which {labels.tolist()[rarest]!r:.40} in row {rows[rarest]} (counted "
+            "from 0) is rarest; mend it, or code answers 0 and 1"
         )
     small, large = labels.tolist()
     if sides is not None:
-        positive = small if small.strip().lower() == sides[0] else large
+        positive = small if as_word(small) == sides[0] else large
     elif positive is None:
         positive = large
         if (small, large) not in ((0, 1), (-1, 1)):
@@ -73,21 +81,43 @@ def two_answers(y: Any, who: str, positive: Any = None) -> tuple[FloatArray, Lab
     return (given == positive).astype(np.float64), labels, positive
 
 
-def refuse_texts(Z: Any) -> None:
-    """Texts that Python takes for numbers but people do not (1_5 for 15), before scikit-learn converts them."""
-    if getattr(getattr(Z, "dtype", None), "kind", "O") not in "OUS" or hasattr(Z, "toarray"):
-        return
+@contextmanager
+def _in_one_line(wanted: str) -> Iterator[None]:
+    """What scikit-learn says about answers, without the array that it shows."""
     try:
-        given = np.asarray(Z)
-    except ValueError:  # rows of different length: told by scikit-learn
-        return
-    for row, values in enumerate(given if given.dtype.kind in "OUS" and given.ndim else ()):
-        for value in np.ravel(values).tolist():
-            if isinstance(value, str | bytes) and not is_number(value):
-                raise InvalidComparisons(
-                    f"Z holds something other than numbers in row {row} (counted from 0): {value!r:.60}; "
-                    "features must be numeric"
-                )
+        yield
+    except InvalidComparisons:
+        raise
+    except (TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".: ")
+        raise InvalidComparisons(f"y cannot be used: {reason:.200}; give {wanted}") from None
+
+
+def _of_one_kind(given: LabelArray) -> LabelArray:
+    """Answers that are all there and can be compared."""
+    if (gaps := missing_labels(given)).any():
+        raise InvalidComparisons(
+            f"y is missing in row {int(np.argmax(gaps))} (counted from 0), {gaps.sum()} in all; leave such rows out"
+        )
+    if given.dtype.kind != "O":
+        return given
+    answers = given.tolist()
+    texts = [isinstance(answer, str) for answer in answers]
+    if len(set(texts)) > 1:
+        row = texts.index(not texts[0])
+        raise InvalidComparisons(
+            f"y mixes texts and others: {answers[0]!r:.40} in row 0 (counted from 0), {answers[row]!r:.40} in row "
+            f"{row}; write all answers alike"
+        )
+    return np.array(answers) if all(isinstance(answer, str | Number) for answer in answers) else given
+
+
+def as_features(Z: Any) -> Any:
+    """Features as numbers, or what scikit-learn reads itself (frames, for their names); others are refused by row."""
+    if hasattr(Z, "toarray"):
+        return Z
+    matrix = feature_matrix(Z, "Z")
+    return Z if hasattr(Z, "columns") else matrix
 
 
 def refuse_more(*given: Any) -> None:
@@ -120,16 +150,20 @@ class Given:
             self.feature_names_ = data.feature_names
         else:
             kinds = [np.float64, np.float32] if self._keeps_float32 else np.float64
-            refuse_texts(Z)
-            features = validate_data(self, Z, dtype=kinds, ensure_all_finite=False)
+            features = validate_data(self, as_features(Z), dtype=kinds, ensure_all_finite=False)
             answers, classes, self.positive_ = two_answers(y, type(self).__name__, positive)
             weights = None
             if sample_weight is not None:
-                if (counts := np.asarray(sample_weight)).size and not counts.any():
+                n = len(features)
+                weights = number_array(
+                    np.full(n, sample_weight) if isinstance(sample_weight, Real) else sample_weight, "sample_weight"
+                )
+                if len(weights) != n:
+                    raise InvalidComparisons(f"sample_weight has {len(weights)} entries for {n} rows; give one per row")
+                if n and not weights.any():
                     raise InvalidComparisons(
                         "all sample weights are zero, so nothing was compared; give some row a weight above 0"
                     )
-                weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
             owners = np.zeros(len(features), dtype=np.intp) if users is None else users
             data = Comparisons.from_arrays(features, answers, owners, weights=weights)
             given = getattr(self, "feature_names_in_", None)  # scikit-learn's, when Z was a frame
@@ -164,7 +198,6 @@ class Given:
             refuse_more(y, users, sample_weight)
             data = Z
         else:
-            refuse_texts(Z)
             _check_feature_names(self, Z, reset=False)
             if y is None or users is None:
                 raise InvalidComparisons("new answers need y and users: say what was answered, and who answered")
@@ -172,8 +205,8 @@ class Given:
             data = Comparisons.from_arrays(Z, answers, users, weights=sample_weight)
         if data.dim != self.n_features_in_:
             raise InvalidComparisons(
-                f"the new answers have {data.dim} features, the model has {self.n_features_in_}; describe both in the "
-                "same way"
+                f"the new answers have {counted(data.dim, 'feature')}, the model has "
+                f"{self.n_features_in_}; describe both in the same way"
             )
         if data.feature_names and self.feature_names_ and data.feature_names != self.feature_names_:
             raise InvalidComparisons(
@@ -194,7 +227,8 @@ class Given:
         new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
         if new.dim != self.n_features_in_:
             raise InvalidParameter(
-                f"the new user has {new.dim} features, the model has {self.n_features_in_}; describe both alike"
+                f"the new user has {counted(new.dim, 'feature')}, the model has {self.n_features_in_}; describe both "
+                "alike"
             )
         return new
 
@@ -234,7 +268,9 @@ class Given:
             features: FloatArray = Z
             if np.isfinite(features).all():
                 return features
-        return np.asarray(validate_data(self, Z, reset=False, dtype=np.float64))
+        features = validate_data(self, as_features(Z), reset=False, dtype=np.float64, ensure_all_finite=False)
+        refuse_gaps(features)
+        return features
 
     def _owners(self, users: Any, n: int) -> IntArray:
         if users is None:

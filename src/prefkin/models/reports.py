@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from prefkin.data.arrays import FloatArray, LabelArray
-from prefkin.data.checks import feature_matrix
+from prefkin.data.checks import feature_matrix, refuse_gaps
 from prefkin.errors import InvalidComparisons
 from prefkin.inference.loss import moderated
 
@@ -174,11 +174,7 @@ class FoldedIn:
         rows = feature_matrix(Z, "Z")
         if rows.shape[1] != len(self.theta):
             raise InvalidComparisons(f"Z has {rows.shape[1]} features, but the model was fitted with {len(self.theta)}")
-        if not (finite := np.isfinite(rows).all(axis=1)).all():
-            at = int(np.argmin(finite))
-            raise InvalidComparisons(
-                f"a feature of row {at} (counted from 0) is missing or infinite; leave such rows out"
-            )
+        refuse_gaps(rows)
         margin = rows @ self.theta
         if self.covariance is not None:
             variance = np.einsum("ij,ij->i", rows @ self.covariance, rows)

@@ -98,6 +98,10 @@ def _run() -> int:
         return _refused(str(error))
     except BrokenPipeError:  # nobody reads on
         return 0
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # click ends the program where nobody reads its help
+            return 0
+        raise
     except OSError as error:
         return _refused((f"{error.filename}: " if error.filename else "") + str(error.strerror or error))
     except MemoryError as error:

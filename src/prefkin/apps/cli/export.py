@@ -93,6 +93,7 @@ def export(
             found = _preferences(model, user, groups, group)
         write_folder(out_path, reward_head(found, encoded_by), WRITTEN)
         out.print(f"{counted(len(found.names), 'head')} of {found.theta.shape[1]} features written to {out_path}")
+        out.print("a head times the features of a text is its reward, to be compared with those of other texts")
         if encoded_by is None:
             err.print("note: what made the features is not known, so there is only the head; --encoder FOLDER says it")
         return

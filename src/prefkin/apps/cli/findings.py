@@ -244,7 +244,9 @@ def next_steps(
     groups = model.groups_
     unsure = [str(user) for group in groups for user in group.members[group.probability < SURE].tolist()]
     if unsure:
-        found.append(f"it is unsure where {_some(unsure)} belong: {ask.format(_quoted(unsure[0]))}")
+        found.append(
+            f"it is unsure where {_some(unsure)} belong{'s' * (len(unsure) == 1)}: {ask.format(_quoted(unsure[0]))}"
+        )
     thin = labels[model.n_comparisons_ < min(model.n_features_in_, 20)]
     if len(thin):
         found.append(f"{_some(thin.tolist())} answered little; ask them first: {ask.format(_quoted(thin[0]))}")

@@ -47,8 +47,11 @@ def _on_interrupt(_number: int, _frame: Any) -> None:
 
 
 def _on_unraisable(what: Any) -> None:
-    """An interrupt that arrives where no exception can be raised is not worth a traceback: `check` comes later."""
-    if not (_asked and issubclass(what.exc_type, KeyboardInterrupt)):
+    """What an interrupt leaves behind where no exception can be raised is not worth a traceback: `check` comes later.
+
+    It may be the interrupt itself, or another error of something that it left half made.
+    """
+    if not _asked:
         sys.__unraisablehook__(what)
 
 

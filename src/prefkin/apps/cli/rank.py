@@ -135,6 +135,10 @@ def _show(ranking: Ranking, shown: Shown, top: int, limit: int, caution: float) 
     out.print(grid)
     if len(cands) > limit:
         out.print(f"... {len(cands) - limit} more contexts (--limit, or --out FILE for all)")
+    if (ranking.place[ranking.chosen] > 1).any():
+        out.print(
+            "not always the largest reward: recommended is what is worth most once doubt is deducted (--pessimism 0)"
+        )
     out.print(
         f"\npessimism {caution:g}: value {policy.value:.4g} = reward {policy.reward:.4g} − penalty "
         f"{policy.penalty:.4g}; no policy exceeds {policy.upper_bound:.4g}"

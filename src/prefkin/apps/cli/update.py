@@ -90,7 +90,7 @@ def update(
         )
     out.print(
         f"{counted(len(new), 'answer')} of {counted(people, 'person')} taken in, "
-        f"{strangers} of them new" + ("; the prior was learnt again" if refit else "")
+        f"{strangers} of them new" + ("; the prior was learnt again" if refit else "") + f": written to {folder}"
     )
     if model._in_shards is None:
         print_summary(model, model.summary(), facts)

@@ -17,6 +17,7 @@ from prefkin.data.folds import probe_users
 from prefkin.data.rows import Rows, UserRows, only
 from prefkin.data.shards import ShardedComparisons
 from prefkin.errors import AssumptionWarning, CalibrationWarning, InvalidParameter, NoEdgeWarning
+from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import threads
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import ridge_by_held_out
@@ -143,7 +144,7 @@ class OffC2PL(PreferenceModel):
             return self._fit_shards(Z, given=(y, users, sample_weight, positive))
         self._in_shards = None
         rows, classes = self._read(Z, y, users, sample_weight, positive)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), single_threaded():
             self._prepare(rows)
             points = self._locate(rows)  # line 2: θ̂_u and CI_u
             graph = replace(points, gamma=self._thresholds(rows, points))  # lines 4-7
@@ -168,7 +169,7 @@ class OffC2PL(PreferenceModel):
             raise InvalidParameter("users in shards are not updated: fit the folder again with the new files in it")
         _, more = self._read_more(Z, y, users, sample_weight)
         rows = more.rows
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), single_threaded():
             own = np.empty((len(rows), rows.dim))
             own[more.before] = self.own_theta_
             own[more.who] = estimate_users(only(rows, more.who), ridge=self.ridge_)
@@ -191,7 +192,7 @@ class OffC2PL(PreferenceModel):
         refuse_more(*given)
         self._read_shards(data, "graph_", "own_theta_", "radius_", "gamma_")
         self._in_shards = None
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), single_threaded():
             self._in_shards = fit_shards(self, data)
         return self
 
@@ -251,7 +252,7 @@ class OffC2PL(PreferenceModel):
 
     def neighbourhoods(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Each neighbourhood there is, once: positions of the users who have it, and of its members."""
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), single_threaded():
             first, which = self.graph_.distinct
         owners = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
         for user, some in zip(first.tolist(), owners, strict=True):

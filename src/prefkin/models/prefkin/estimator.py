@@ -40,6 +40,7 @@ from prefkin.models.calls import (
     on_its_threads,
     refuse_a_second_label,
     refuse_other_candidates,
+    refuse_other_random_state,
     refuse_other_threads,
 )
 from prefkin.models.given import refuse_more
@@ -132,7 +133,7 @@ class PrefKin(PreferenceModel):
             return self._fit_shards(Z, given=(y, users, sample_weight, positive))
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         _refuse_nothing(rows)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), single_threaded():
             self._learn(rows)
         self.classes_ = classes
         self._warn_of_separation()
@@ -141,7 +142,7 @@ class PrefKin(PreferenceModel):
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
         refuse_more(*given)
         self._read_shards(data, "_fitted", "membership_")
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), single_threaded():
             self._in_shards = fit_shards(self, data)
         self.structure_, self.evidence_ = self._in_shards.structure, self._in_shards.evidence
         return self
@@ -242,6 +243,7 @@ class PrefKin(PreferenceModel):
             )
         if not (isinstance(self.level, float) and 0 < self.level < 1):
             raise InvalidParameter(f"level must be between 0 and 1; got {self.level!r}")
+        refuse_other_random_state(self.random_state)
         refuse_other_threads(self.n_jobs)
 
     # -- reading what was learnt -------------------------------------------------------------------------------------
@@ -310,7 +312,7 @@ class PrefKin(PreferenceModel):
         def some(users: slice) -> FloatArray:
             return number(self._fitted.covariances(users))
 
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), single_threaded():
             every = list(pieces(len(self._users), self._users.dim**2, LIMITS.in_cache))
             return np.concatenate(for_each(some, every, label=label), axis=-1)
 
@@ -369,7 +371,7 @@ class PrefKin(PreferenceModel):
     def own_theta_(self) -> FloatArray:  # type: ignore[override]
         """Each user's preference from their own rows alone, shrunk as people's overall variance asks for."""
         check_is_fitted(self)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), single_threaded():
             return self._estimated(self._users, self._fitted.metric)
 
     def _warn_of_miscalibration(self) -> None:
