@@ -253,8 +253,15 @@ def test_features_are_named_by_their_columns(tmp_path):
     assert prefkin.load(tmp_path / "kin").feature_names_ == ("tone", "price")
     ask = ("rank", "kin", "--user", "bo", "--candidates", "c.csv", "--features")
     assert prefkin_says(*ask, "tone, price", cwd=tmp_path).stdout.splitlines()[1].split()[:2] == ["x", "b"]
-    refused = prefkin_says(*ask, "price,tone", cwd=tmp_path)
-    assert refused.stderr == "prefkin: --features must be in the order in which the model was fitted: tone,price\n"
+    assert prefkin_says(*ask, "price,tone", cwd=tmp_path).stdout.splitlines()[1].split()[:2] == ["x", "b"]
+    pl.DataFrame(action | {"text": ["A", "B"]}).rename({"tone": "voice"}).write_csv(tmp_path / "other.csv")
+    for command in ("rank", "report", "plan", "ask", "export"):
+        words = ["--user", "bo"] * (command not in ("report", "plan")) + ["--out", "page.html"] * (command == "report")
+        words += {"plan": ["--budget", "1", "--out", "q.csv"], "ask": ["--state", "a.json"]}.get(command, [])
+        words += ["--to", "argilla", "--out", "tasks.json"] * (command == "export")
+        refused = prefkin_says(command, "kin", "--candidates", "other.csv", *words, cwd=tmp_path)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert "they lack tone and have voice instead" in refused.stderr
 
 
 def test_dropped_rows_are_reported(tmp_path):

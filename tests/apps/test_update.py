@@ -44,15 +44,18 @@ def test_new_answers_and_people_come_in_once(folder):
     assert (folder / "kin" / "model.safetensors").read_bytes() == before
 
 
-def test_features_in_another_order_are_refused(tmp_path):
+def test_features_in_another_order_are_taken_by_their_names(tmp_path):
     Z, y, users = draw_answers(np.random.default_rng(3), sizes=[20] * 4)
     named = prefkin.Comparisons.from_arrays(Z[:, :2], y, users, feature_names=["price", "tone"])
     prefkin.PrefKin().fit(named).save(tmp_path / "kin")
-    pl.DataFrame({"user": [0], "y": [1], "tone": [1.0], "price": [2.0]}).write_csv(tmp_path / "late.csv")
+    late = pl.DataFrame({"user": [0], "y": [1], "tone": [1.0], "price": [2.0], "note": [7]})
+    late.rename({"tone": "voice"}).drop("note").write_csv(tmp_path / "other.csv")
+    done = prefkin_says("update", "kin", "other.csv", cwd=tmp_path)
+    assert (done.returncode, "they lack tone and have voice instead" in done.stderr) == (2, True)
+    late.write_csv(tmp_path / "late.csv")
     done = prefkin_says("update", "kin", "late.csv", cwd=tmp_path)
-    assert (done.returncode, "in the order in which the model was fitted: price,tone" in done.stderr) == (2, True)
-    done = prefkin_says("update", "kin", "late.csv", "--features", "price,tone", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert prefkin.load(tmp_path / "kin").comparisons(0).Z[-1].tolist() == [2.0, 1.0]
 
 
 def test_sessions_come_in_as_far_as_they_were_not_heard(folder):

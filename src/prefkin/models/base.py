@@ -36,7 +36,7 @@ from prefkin.decide.states import read_state
 from prefkin.errors import InvalidParameter
 from prefkin.execution.blas import single_threaded
 from prefkin.inference.information import information_matrix
-from prefkin.models.calls import about_users, generator, on_its_threads, refuse_a_second_label, refuse_other_candidates
+from prefkin.models.calls import about_users, as_fitted, generator, on_its_threads, refuse_a_second_label
 from prefkin.models.coverage import CoverageMap, coverage_map
 from prefkin.models.files import KINDS, write_model_file
 from prefkin.models.given import Given
@@ -223,7 +223,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
             check_is_fitted(self)
         if isinstance(Z, Comparisons):
             users = Z.users if users is None else users
-            Z = Z.Z
+            Z = Z.described_by(self.feature_names_).Z
         features = self._checked_features(Z)
         if self._in_shards is not None:
             return self._in_shards.log_odds(features, users)
@@ -350,7 +350,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         u = self.position(user)
         if not isinstance(pessimism, Real) or not 0 <= pessimism <= MOST_PESSIMISM:
             raise InvalidParameter(f"pessimism must be a number from 0 to {MOST_PESSIMISM:g}; got {pessimism!r}")
-        refuse_other_candidates(candidates)
+        candidates = as_fitted(self, candidates)
         try:
             w = None if reference is None else np.asarray(reference, dtype=np.float64)
         except (TypeError, ValueError):
@@ -387,7 +387,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
             )
         refuse_a_second_label(user, label)
         rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
-        refuse_other_candidates(candidates)
+        candidates = as_fitted(self, candidates)
         return ActiveSession(
             rows,
             candidates,
@@ -431,7 +431,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         (5, 5)
         """
         check_is_fitted(self)
-        refuse_other_candidates(candidates)
+        candidates = as_fitted(self, candidates)
         if candidates.dim != self.n_features_in_:
             raise InvalidParameter(
                 f"the candidates have {candidates.dim} features, the model has {self.n_features_in_}"

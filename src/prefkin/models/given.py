@@ -162,7 +162,7 @@ class Given:
         check_is_fitted(self)
         if isinstance(Z, Comparisons):
             refuse_more(y, users, sample_weight)
-            data = Z
+            data = Z.described_by(self.feature_names_)
         else:
             refuse_texts(Z)
             _check_feature_names(self, Z, reset=False)
@@ -175,12 +175,9 @@ class Given:
                 f"the new answers have {data.dim} features, the model has {self.n_features_in_}; describe both in the "
                 "same way"
             )
-        if data.feature_names and self.feature_names_ and data.feature_names != self.feature_names_:
-            raise InvalidComparisons(
-                f"the new answers have features {', '.join(data.feature_names)}, the model has "
-                f"{', '.join(self.feature_names_)}; give the same, in the same order"
-            )
-        return self._counted(data.by_user(), data.weighted, "weights" if data is Z else "sample_weight")
+        return self._counted(
+            data.by_user(), data.weighted, "weights" if isinstance(Z, Comparisons) else "sample_weight"
+        )
 
     def _read_more(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, Grown]:
         """The new rows alone that `update` was given, and all of them."""

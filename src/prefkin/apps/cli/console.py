@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,10 +20,13 @@ from rich.table import Table
 from prefkin.apps.cli import interrupts
 from prefkin.apps.cli.output import Voice
 from prefkin.apps.shown import Shown, read_shown
+from prefkin.data.candidates import Candidates
+from prefkin.data.checks import in_file
+from prefkin.data.columns import BEFORE_FEATURES
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.formats import WRITABLE
+from prefkin.data.formats import WRITABLE, read_columns
 from prefkin.data.storage import replace_folder, write_atomically
-from prefkin.data.tables import read_comparisons
+from prefkin.data.tables import SIDES, Unanswered, read_comparisons
 from prefkin.data.votes import Votes, read_votes
 from prefkin.errors import ConvergenceError, InvalidParameter, PrefkinError, PrefkinWarning, UnknownUser
 from prefkin.execution.progress import reporting
@@ -49,6 +52,7 @@ WRITTEN = (
     *(f"{name}.png" for name in ("users", "estimates", "coverage", "questions", "reliability")),
 )
 """Everything that a fit may write; of a former fit nothing stays."""
+Described = TypeVar("Described", Candidates, Comparisons, Unanswered)
 
 
 @contextmanager
@@ -97,7 +101,7 @@ def listed(text: str | None) -> tuple[str, ...] | None:
 def comparisons_from(
     file: Path,
     mapping: list[str],
-    features: str | None,
+    features: tuple[str, ...] | None,
     items: Path | None,
     drop: list[str],
     names: str | None = None,
@@ -109,7 +113,7 @@ def comparisons_from(
         data = read_comparisons(
             file,
             column_map(mapping),
-            features=listed(features),
+            features=features,
             items=items,
             drop=tuple(drop),
             ties=ties,
@@ -151,36 +155,42 @@ def known_as(labels: list[Any], wanted: list[Any]) -> list[Any]:
     return [find(label) for label in wanted]
 
 
-def refuse_other_features(model: Any, source: Path, dim: int, given: tuple[str, ...] | None) -> None:
-    """What is predicted or ranked is described as what was fitted: as many features, in the same order."""
-    fitted = model.feature_names_ or ()
-    if dim != model.n_features_in_:
+def as_fitted(model: Any, file: Path, given: Described) -> Described:
+    """What is predicted, ranked or learnt from, described as what was fitted: the same features in the same order."""
+    with in_file(file):
+        described = given.described_by(model.feature_names_)
+    if given.dim != model.n_features_in_:
         raise InvalidParameter(
-            f"{source} has {dim} features, but the model was fitted with {model.n_features_in_}; "
+            f"{file} has {given.dim} features, but the model was fitted with {model.n_features_in_}; "
             "describe both in the same way"
         )
-    if given and given != fitted and sorted(given) == sorted(fitted):
-        raise InvalidParameter(f"--features must be in the order in which the model was fitted: {','.join(fitted)}")
+    return described
+
+
+def features_for(model: Any, file: Path, given: str | None) -> tuple[str, ...] | None:
+    """The columns that were named; otherwise those of the fit, where the file has them, maybe of both sides."""
+    names: tuple[str, ...] | None = model.feature_names_
+    if given is not None or names is None:
+        return listed(given)
+    with in_file(file), without_panics(file):
+        columns = read_columns(file)
+    starts = ("", *(f"{one}_" for one, _ in (*BEFORE_FEATURES, SIDES[2])))
+    return names if any(all(start + name in columns for name in names) for start in starts) else None
 
 
 def candidates_for(model: Any, file: Path, mapping: dict[str, str], features: str | None) -> Shown:
     """Candidates that are described as what the model was fitted on, with their texts."""
     with without_panics(file):
-        shown = read_shown(file, mapping, listed(features), model.feature_names_)
-    refuse_other_features(model, file, shown.candidates.dim, shown.candidates.feature_names)
-    return shown
+        shown = read_shown(file, mapping, features_for(model, file, features))
+    candidates = as_fitted(model, file, shown.candidates)
+    return replace(shown, candidates=candidates, feature_names=candidates.feature_names or model.feature_names_)
 
 
 def votes_of(model: Any, file: Path, columns: dict[str, str]) -> Votes:
     """The `--votes` that a model was fitted on."""
     with without_panics(file):
         votes = read_votes(file, columns)
-    if votes.data.dim != model.n_features_in_:
-        raise InvalidParameter(
-            f"--votes {file}: {votes.data.dim} features, but the model was fitted on {model.n_features_in_}; "
-            "give the rows it was fitted on"
-        )
-    return votes
+    return replace(votes, data=as_fitted(model, file, votes.data))
 
 
 def print_lines(text: str) -> None:

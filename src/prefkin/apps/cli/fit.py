@@ -15,6 +15,7 @@ from prefkin.apps.cli.console import (
     about,
     check_folder,
     comparisons_from,
+    listed,
     out,
     refuse_sources,
     working,
@@ -103,7 +104,7 @@ def fit(
             "--memory, --workers and --scheduler are for a folder of .parquet files that is fitted shard by shard: "
             "without --compare, --features, --items, --names, --yes, --ties and other methods"
         )
-    data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
+    data = comparisons_from(file, mapping, listed(features), items, drop, names, yes, ties)
     name = method if gamma is None and method != BEST else type(model).__name__
     with working(), about(file):
         beside = _beside(file if items is None else items, data)
