@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from prefkin.data.arrays import FloatArray, LabelArray
-from prefkin.data.checks import as_number, is_missing, plain_array
+from prefkin.data.checks import as_number, is_missing, is_number, plain_array
 from prefkin.data.exports import exported_rows
 from prefkin.data.json_lines import once_each, read_json_lines
 from prefkin.errors import InvalidTable, PrefkinError
@@ -279,7 +279,7 @@ def label_column(column: Any) -> LabelArray:
     return plain_array(column.to_list(), "labels")
 
 
-def number_column(column: Any, name: str) -> FloatArray:
+def number_column(column: Any, name: str, otherwise: str = "") -> FloatArray:
     """Numbers, NaN where missing."""
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         return column.astype(np.float64)
@@ -288,13 +288,17 @@ def number_column(column: Any, name: str) -> FloatArray:
     values = np.empty(len(column))
     for row, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column.to_list()):
         try:
-            gap = is_missing(value) or (isinstance(value, str) and value.strip().lower() in MISSING_WORDS)
-            values[row] = np.nan if gap else as_number(value)
+            values[row] = np.nan if _no_number(value) else as_number(value)
         except (TypeError, ValueError):
             raise InvalidTable(
-                f"column {name} is not a number in row {row} (counted from 0): {value!r:.40}; mend it"
+                f"column {name} is not a number in row {row} (counted from 0): {value!r:.40}; mend it{otherwise}"
             ) from None
     return values
+
+
+def _no_number(value: Any) -> bool:
+    """Is it missing, or a word for that?"""
+    return is_missing(value) or (isinstance(value, str) and value.strip().lower() in MISSING_WORDS)
 
 
 def matrix_column(column: Any) -> Any:
@@ -319,10 +323,16 @@ def holds_vectors(column: Any) -> bool:
 
 
 def holds_numbers(column: Any) -> bool:
-    """Is each entry one number?"""
+    """Is each entry one number? Where texts stand among more numbers, it was meant to be one."""
     if isinstance(column, np.ndarray):
-        return column.ndim == 1 and column.dtype.kind in "iuf"
-    return bool(column.dtype.is_numeric())
+        if column.ndim > 1 or column.dtype.kind not in "UO":
+            return column.ndim == 1 and column.dtype.kind in "iuf"
+    elif column.dtype not in (nw.String, nw.Object):
+        return bool(column.dtype.is_numeric())
+    given = [value for value in label_column(column).tolist() if not _no_number(value)]
+    return 2 * sum(
+        is_number(value) if isinstance(value, str) else isinstance(value, int | float) for value in given
+    ) > len(given)
 
 
 def untouched(columns: Columns, source: Any, suffix: str) -> Columns:
