@@ -78,6 +78,14 @@ def test_sessions_come_in_as_far_as_they_were_not_heard(folder):
         assert grown.n_comparisons_[grown.position("Zoe")] == total
     done = prefkin_says("update", "kin", "zoe.json", "--candidates", "cands.npz", cwd=folder)
     assert "nothing new" in done.stdout
+    ask = ("ask", "kin", "--user", "Zoe", "--candidates", "cands.npz", "--state", "zoe.json")
+    heard = (
+        "the model has been updated since; the answers of this session are in it: begin a new session, in a new file"
+    )
+    assert heard in prefkin_says(*ask, cwd=folder).stderr
+    session.tell(session.ask(), True)
+    session.save(folder / "zoe.json")
+    assert "take these answers in by prefkin update, then begin" in prefkin_says(*ask, cwd=folder).stderr
     np.savez(folder / "others.npz", features=features[:5])
     done = prefkin_says("update", "kin", "zoe.json", "--candidates", "others.npz", cwd=folder)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

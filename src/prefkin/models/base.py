@@ -32,8 +32,8 @@ from prefkin.decide.policy import Policy, greedy_policy, safest_policy
 from prefkin.decide.rules.pairs import Question
 from prefkin.decide.rules.pool import Pool
 from prefkin.decide.session import ActiveSession
-from prefkin.decide.states import read_state
-from prefkin.errors import InvalidParameter
+from prefkin.decide.states import fingerprint, read_state
+from prefkin.errors import InvalidParameter, SessionError
 from prefkin.execution.blas import single_threaded
 from prefkin.inference.information import information_matrix
 from prefkin.models.calls import about_users, as_fitted, generator, on_its_threads, refuse_a_second_label
@@ -468,8 +468,26 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         rule, repeat = str(state.get("rule")), bool(state.get("repeat"))
         with in_file(source):
             session = self.session(user, candidates, rule=rule, repeat=repeat, label=label if user is None else None)
+            self._refuse_earlier(state, session)
             session.restore(state)
         return session
+
+    def _refuse_earlier(self, state: dict[str, Any], session: ActiveSession) -> None:
+        """A session with this model as it was before `prefkin update`."""
+        mine, past = str(state.get("fingerprint")), getattr(self, "_past", {})
+        about = session.user, session.label, session.candidates
+        earlier = {fingerprint(model, *about) for model in past.get("models", [])}
+        if mine in earlier - {session.state()["fingerprint"]}:
+            heard = past.get("sessions", {}).get(mine, 0) == len(state["log"])
+            raise SessionError(
+                "the model has been updated since; "
+                + (
+                    "the answers of this session are in it: "
+                    if heard
+                    else "take these answers in by prefkin update, then "
+                )
+                + "begin a new session, in a new file (--state)"
+            )
 
     @cached_property
     def _digest(self) -> str:
