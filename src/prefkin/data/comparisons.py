@@ -351,7 +351,7 @@ class Comparisons:
                 keep &= ~rows
                 dropped[reason] = int(rows.sum())
         halved = tied & keep & (ties == "half")
-        refuse_bad_rows(Z, np.where(halved, 1.0, answers), scale, gaps, keep, largest)
+        refuse_bad_rows(Z, np.where(halved, 1.0, answers), scale, gaps, keep, largest, feature_names)
         if not keep.any():
             raise InvalidComparisons(
                 f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"

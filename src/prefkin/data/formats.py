@@ -11,7 +11,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -170,8 +170,32 @@ def _csv(source: Source, as_text: Collection[str]) -> Columns:
     for column, times in Counter(header).items():
         if times > 1:
             raise InvalidTable(f"column {column!r:.60} stands twice in the header; rename one of them")
+    if len(header) == 1 and (mark := next((mark for mark in ";\t|" if mark in header[0]), None)):
+        raise InvalidTable(f"columns are separated by {mark!r} there; save it with commas, and numbers with points")
     texts = {column: pl.String for column in header if column in as_text}
-    return _of_frame(pl.read_csv(_for_polars(source), infer_schema_length=None, schema_overrides=texts))
+    try:
+        frame = pl.read_csv(_for_polars(source), infer_schema_length=None, schema_overrides=texts)
+    except pl.exceptions.ComputeError:
+        _refuse_faulty_rows(source if isinstance(source, bytes) else source.read_bytes(), len(header))
+        raise
+    return _of_frame(frame)
+
+
+def _refuse_faulty_rows(content: bytes, columns: int) -> None:
+    """What polars says without a row: texts in another encoding, or more fields than the header has."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        kind = "UTF-16" if b"\0" in content[:100] else f"Latin-1 (see line {line})"
+        raise InvalidTable(f"the text is not in UTF-8 but maybe in {kind}; save it as UTF-8") from None
+    with suppress(csv.Error):
+        for row, fields in enumerate(csv.reader(io.StringIO(text, newline="")), -1):
+            if len(fields) > columns:
+                raise InvalidTable(
+                    f"row {row} (counted from 0) has {len(fields)} fields, but there are {columns} columns; mend it, "
+                    "and put texts with commas between double quotes"
+                )
 
 
 def _for_polars(source: Source) -> Path | io.BytesIO:

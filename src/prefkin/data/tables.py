@@ -163,7 +163,7 @@ def read_pairs(
         if table.has_features("z"):
             named = table.feature_names()
             data = Comparisons.from_arrays(
-                _given(table.features("z"), "z"), nobody_answered, users, feature_names=named
+                _given(table.features("z"), "z", named), nobody_answered, users, feature_names=named
             )
         else:
             if sides is None:
@@ -173,19 +173,24 @@ def read_pairs(
             else:
                 (one, named), (other, _) = (_items(table, side, items, features) for side in sides)
             data = Comparisons.from_sides(
-                _given(one, sides[0]), _given(other, sides[1]), nobody_answered, users, feature_names=named
+                _given(one, sides[0], named),
+                _given(other, sides[1], named),
+                nobody_answered,
+                users,
+                feature_names=named,
             )
         return Unanswered(data.Z, data.users, data.feature_names, table.columns)
 
 
-def _given(values: Any, name: str) -> FloatArray:
+def _given(values: Any, name: str, names: Sequence[str] | None) -> FloatArray:
     """Features of pairs, none of which is missing: nothing is left out of what is to be predicted."""
     features = feature_matrix(values, name)
-    missing = np.isnan(features).any(axis=1)
-    if missing.any():
+    missing = np.argwhere(np.isnan(features))
+    if len(missing):
+        row, which = missing[0].tolist()
         raise InvalidTable(
-            f"a feature is missing (NaN) in row {int(np.argmax(missing))} (counted from 0); fill it in, or leave such "
-            "rows out of the file"
+            f"{'a feature' if names is None else f'feature {names[which]}'} is missing (NaN) in row {row} (counted "
+            "from 0); fill it in, or leave such rows out of the file"
         )
     return features
 
