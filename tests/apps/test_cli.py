@@ -217,6 +217,16 @@ def test_what_a_command_did_not_write_it_does_not_replace(folder, tmp_path, comm
         (["fit", "votes.csv", "--out", "x", "--method", "best", "--gamma", "1"], "give no other --method"),
         (["fit", "votes.csv", "--out", "x", "--drop", "odd"], "drop must be among ties, missing; got 'odd'"),
         (["fit", "votes.csv", "--out", "votes.csv"], "there is a file of that name"),
+        (["fit", "votes.csv", "--out", "."], "--out .: the folder is replaced as a whole"),
+        (["audit", "votes.csv", "--features", ","], "names are separated by single commas, as in tone,length; got ','"),
+        (
+            ["plan", "kin", "--candidates", "cands.parquet", "--budget", "1", "--out", "q.csv", "--away", "nobody"],
+            "--away 'nobody' is not among the 12 fitted users",
+        ),
+        (
+            ["plan", "kin", "--candidates", "cands.parquet", "--budget", "1", "--out", "q.csv", "--cost", "User 3=2"],
+            "; did you mean 'user 3'?",
+        ),
         (["audit", "cands.parquet"], "cands.parquet: the table lacks column user"),
         (["rank", "nowhere", "--user", "a", "--candidates", "cands.parquet"], "no such model file"),
         (
@@ -285,7 +295,7 @@ def test_answers_and_features_are_named_by_options_or_said(tmp_path):
     assert done.stderr.startswith("note: features are the columns of numbers without another use: tone;")
     refused = prefkin_says("audit", "v.csv", "--yes", "sideways", "--ties", "half", cwd=tmp_path)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("prefkin: v.csv: answers are 'sideways', 'up' and, in row 1")
+    assert refused.stderr.startswith("prefkin: v.csv: no answer is 'sideways', which was to mean")
 
 
 SIGNALLING = """

@@ -212,6 +212,9 @@ def test_integer_users_stay_integers_where_some_are_missing():
         (wide.drop("z0"), {}, "column z0 is missing, but there is z1"),
         (wide, {"columns": {"usr": "user"}}, "unknown field 'usr' in the column mapping; known: user, y"),
         (wide, {"columns": {"user": "usr"}}, r"column 'usr' \(for user\) is missing; the table has: user, y"),
+        (wide, {"columns": {"z0": "tone"}}, "z0 is one of the features, which need no mapping: name them, features="),
+        (wide, {"columns": {"z": "z0"}}, r"column z0 \(for z\) holds a number in each row, .*: features="),
+        (wide, {"columns": {"y": "z0"}, "features": ["z0"]}, "column 'z0' is given as y and as a feature"),
         (wide.head(0), {}, "no rows"),
         (
             wide.with_columns(z0=pl.lit("x")),
@@ -398,6 +401,8 @@ def test_answers_in_words_of_their_own_are_named_once():
     assert read_comparisons(named, items=items, positive="A").y.tolist() == [1, 0]
     with pytest.raises(InvalidComparisons, match="'up', 'down' and, in row 2 .*, 'skip'"):
         read_comparisons(votes.with_columns(y=pl.Series(["up", "down", "skip"])), positive="up")
+    with pytest.raises(InvalidComparisons, match="no answer is 'yse', which .* they are 'up', 'down', 'skip'"):
+        read_comparisons(votes.with_columns(y=pl.Series(["up", "down", "skip"])), positive="yse")
     with pytest.raises(InvalidComparisons, match="no answer is 'yes'"):
         read_comparisons(votes.with_columns(y=pl.Series(["up", "up", "up"])), positive="yes")
 

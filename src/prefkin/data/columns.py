@@ -51,6 +51,8 @@ class Table:
         if not isinstance(given, Mapping):
             raise InvalidTable(f"columns must be a mapping from our names to the table's; got {columns!r:.60}")
         for ours, theirs in given.items():
+            if re.fullmatch(rf"({'|'.join(FEATURE_FIELDS)})\d+", ours):
+                raise InvalidTable(f"{ours} is one of the features, which need no mapping: name them, {CHOOSE}")
             if ours not in fields:
                 raise InvalidTable(f"unknown field {ours!r} in the column mapping; known: {', '.join(fields)}")
             self.names[ours] = str(theirs)
@@ -63,6 +65,10 @@ class Table:
         if "first" in fields and not {"first", "second"} & set(given):
             self.names |= zip(("first", "second"), self._sides(), strict=True)
         for ours in given:
+            if self.names[ours] in self.features_named:
+                raise InvalidTable(
+                    f"column {self.names[ours]!r} is given as {ours} and as a feature; it can be but one"
+                )
             if not self.has_features(ours):
                 raise InvalidTable(
                     f"column {self.names[ours]!r} (for {ours}) is missing; the table has: {self.shown()}"
@@ -182,7 +188,13 @@ class Table:
     def features(self, name: str) -> Any:
         """The features under this name, one row per row of the table."""
         if self.has(name):
-            return matrix_column(self.columns[self.names[name]])
+            column = self.columns[self.names[name]]
+            if not isinstance(column, np.ndarray) and column.dtype.is_numeric():
+                raise InvalidTable(
+                    f"column {self.names[name]} (for {name}) holds a number in each row, not a list of all features; "
+                    f"name the columns of features: {CHOOSE}"
+                )
+            return matrix_column(column)
         otherwise = f", or choose other features: {CHOOSE}" if self.taken else ""
         columns = self.in_columns(name)
         return np.column_stack([number_column(self.columns[column], column, otherwise) for column in columns])

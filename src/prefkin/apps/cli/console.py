@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import difflib
 import os
 import signal
 import tempfile
@@ -95,7 +96,10 @@ def column_map(pairs: list[str]) -> dict[str, str]:
 
 def listed(text: str | None) -> tuple[str, ...] | None:
     """`--features tone,length` as names."""
-    return None if text is None else tuple(name.strip() for name in text.split(","))
+    names = None if text is None else tuple(name.strip() for name in text.split(","))
+    if names is not None and not all(names):
+        raise InvalidParameter(f"names are separated by single commas, as in tone,length; got {text!r}")
+    return names
 
 
 def comparisons_from(
@@ -128,7 +132,7 @@ def comparisons_from(
     return data
 
 
-def find_user(labels: list[Any], wanted: str) -> Any:
+def find_user(labels: list[Any], wanted: str, option: str = "--user") -> Any:
     """The label that reads as `wanted` on the command line."""
     found = [label for label in labels if str(label) == wanted]
     if len(found) == 1:
@@ -136,7 +140,20 @@ def find_user(labels: list[Any], wanted: str) -> Any:
     if found:
         raise UnknownUser(f"{len(found)} users read as {wanted!r} ({', '.join(map(repr, found))}); use the library")
     known = ", ".join(f"{label!s:.60}" for label in labels[:8]) + (", ..." if len(labels) > 8 else "")
-    raise UnknownUser(f"--user {wanted!r:.60} is not among the {len(labels)} fitted users: {known}")
+    raise UnknownUser(
+        f"{option} {wanted!r:.60} is not among the {len(labels)} fitted users: {known}{did_you_mean(labels, wanted)}"
+    )
+
+
+def did_you_mean(labels: list[Any], wanted: str) -> str:
+    """Somebody whose label reads almost so.
+
+    >>> did_you_mean(["Ada", "Ben"], "ada")
+    "; did you mean 'Ada'?"
+    """
+    reads = {str(label).casefold(): str(label) for label in labels}
+    near = difflib.get_close_matches(wanted.casefold(), reads, 1, 0.75)
+    return f"; did you mean {reads[near[0]]!r:.60}?" if near else ""
 
 
 def known_as(labels: list[Any], wanted: list[Any]) -> list[Any]:
@@ -215,7 +232,7 @@ def check_folder(folder: Path, written: Collection[str] = (), *signs: str) -> No
     Files of the names that are `written` are only replaced beside one of the `signs` that the same command wrote them.
     """
     if not folder.name and folder != Path("/"):
-        raise InvalidParameter("--out needs the name of a folder")
+        raise InvalidParameter(f"--out {folder}: the folder is replaced as a whole; give one with a name of its own")
     if folder.exists() and not folder.is_dir():
         raise InvalidParameter(f"--out {folder}: there is a file of that name; give a folder")
     foreign = next((name for name in written if (folder / name).exists()), None)
