@@ -1,6 +1,7 @@
 """`prefkin update`: new answers into a fitted folder, from files and sessions, once each."""
 
 import json
+import shutil
 
 import numpy as np
 import polars as pl
@@ -36,6 +37,12 @@ def test_new_answers_and_people_come_in_once(folder):
     assert model.n_comparisons_.tolist() == [80.0] * 12
     facts = json.loads((folder / "kin" / "summary.json").read_text())
     assert facts["updated"]["new"] == 1
+    shutil.copytree(folder / "kin", folder / "other")
+    notes = [prefkin_says("fit", "votes.csv", "--out", "other", "--no-pictures", cwd=folder).stderr for _ in range(2)]
+    assert notes[0].endswith(
+        "note: other held a model of 12 users and 960 comparisons, with answers from prefkin update; it is replaced\n"
+    )
+    assert "replaced" not in notes[1]
     assert len(facts["per_user"]) == 12
     before = (folder / "kin" / "model.safetensors").read_bytes()
     again = prefkin_says("update", "kin", "late.csv", cwd=folder)
