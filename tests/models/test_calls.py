@@ -1,8 +1,10 @@
 """Candidates and comparisons meet a model by the names of their features, wherever they do."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import prefkin
@@ -77,6 +79,14 @@ def test_comparisons_in_another_order_mean_the_same_and_others_are_refused(demo,
     assert np.array_equal(model.predict_proba(backwards(new)), model.predict_proba(new))
     updated = [method().fit(data).update(each) for each in (backwards(new), new)]
     assert np.array_equal(updated[0].theta_, updated[1].theta_)
+    frame = pd.DataFrame(new.Z, columns=new.feature_names)[list(new.feature_names[::-1])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.array_equal(model.predict_proba(frame, users=new.users), model.predict_proba(new))
+        given = [model.fold_in(Z, new.y).theta for Z in (frame, new.Z)]
+    assert np.array_equal(*given)
+    with pytest.raises(InvalidComparisons, match="and have brevity instead"):
+        model.predict(frame.rename(columns={new.feature_names[0]: "brevity"}), users=new.users)
     other = Comparisons.from_arrays(new.Z, new.y, new.users, feature_names=["brevity", *data.feature_names[1:]])
     for ask in (model.predict_proba, model.update):
         with pytest.raises(InvalidComparisons, match=f"lack {data.feature_names[0]} and have brevity instead"):

@@ -11,13 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_feature_names, _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_sample_weight,
+    _get_feature_names,
+    check_is_fitted,
+    validate_data,
+)
 
 from prefkin.data.answers import sides_of
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import is_missing, is_number, plain_array
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
+from prefkin.data.described import places_of_features
 from prefkin.data.rows import Grown, Rows, UserRows, grown
 from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
@@ -165,6 +172,7 @@ class Given:
             data = Z.described_by(self.feature_names_)
         else:
             refuse_texts(Z)
+            Z = self._in_order(Z)
             _check_feature_names(self, Z, reset=False)
             if y is None or users is None:
                 raise InvalidComparisons("new answers need y and users: say what was answered, and who answered")
@@ -186,6 +194,7 @@ class Given:
 
     def _newcomer(self, Z: Any, y: Any) -> UserRows:
         """The rows of somebody who was not fitted, checked against the model."""
+        Z = self._in_order(Z)
         _check_feature_names(self, Z, reset=False)
         answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
         new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
@@ -224,6 +233,14 @@ class Given:
         )
         return replace(rows, rows=rows.rows._replace(weights=counted))
 
+    def _in_order(self, Z: Any) -> Any:
+        """A frame's columns by their names, where those of the fit were not a frame's, which scikit-learn compares."""
+        if hasattr(self, "feature_names_in_") or (given := _get_feature_names(Z)) is None:
+            return Z
+        places = places_of_features(given.tolist(), self.feature_names_, "the rows", InvalidComparisons)
+        features = np.asarray(Z)
+        return features if places is None else np.ascontiguousarray(features[:, places])
+
     def _checked_features(self, Z: Any) -> FloatArray:
         """Features to predict for; what needs no conversion and has no names to compare is looked at, and no more."""
         plain = type(Z) is np.ndarray and Z.dtype == np.float64 and Z.ndim == 2 and len(Z) > 0
@@ -231,7 +248,7 @@ class Given:
             features: FloatArray = Z
             if np.isfinite(features).all():
                 return features
-        return np.asarray(validate_data(self, Z, reset=False, dtype=np.float64))
+        return np.asarray(validate_data(self, self._in_order(Z), reset=False, dtype=np.float64))
 
     def _owners(self, users: Any, n: int) -> IntArray:
         if users is None:
