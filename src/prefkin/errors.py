@@ -107,7 +107,7 @@ class DependenceWarning(PrefkinWarning):
 
 
 class FeaturesWarning(PrefkinWarning):
-    """A table that does not say which columns are features: every column of numbers without another use was taken."""
+    """A table that does not say which columns are features: every column of numbers was taken that had no other use."""
 
 
 class PriorWarning(PrefkinWarning):

@@ -86,6 +86,7 @@ def test_it_says_how_many_more_and_when_it_is_enough(folder, monkeypatch):
 def test_a_stranger_is_asked_as_a_newcomer_under_that_name(folder):
     done = say(folder, ["1", "1"], user="Zoe", state="zoe.json")
     assert "Zoe is not among the 6 fitted users, and is asked as a newcomer" in done.stdout
+    assert "did you mean" not in done.stdout
     state = json.loads((folder / "zoe.json").read_text())
     assert (state["user"], state["label"]) == (None, "Zoe")
     assert "going on with 2 answers of Zoe" in say(folder, ["q"], user="Zoe", state="zoe.json").stdout

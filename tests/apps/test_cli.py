@@ -221,6 +221,16 @@ def test_what_a_command_did_not_write_it_does_not_replace(folder, tmp_path, comm
         (["fit", "votes.csv", "--out", "x", "--method", "best", "--gamma", "1"], "give no other --method"),
         (["fit", "votes.csv", "--out", "x", "--drop", "odd"], "drop must be among ties, missing; got 'odd'"),
         (["fit", "votes.csv", "--out", "votes.csv"], "there is a file of that name"),
+        (["fit", "votes.csv", "--out", "."], "--out .: the folder is replaced as a whole"),
+        (["audit", "votes.csv", "--features", ","], "names are separated by single commas, as in tone,length; got ','"),
+        (
+            ["plan", "kin", "--candidates", "cands.parquet", "--budget", "1", "--out", "q.csv", "--away", "nobody"],
+            "--away 'nobody' is not among the 12 fitted users",
+        ),
+        (
+            ["plan", "kin", "--candidates", "cands.parquet", "--budget", "1", "--out", "q.csv", "--cost", "User 3=2"],
+            "; did you mean 'user 3'?",
+        ),
         (["audit", "cands.parquet"], "cands.parquet: the table lacks column user"),
         (["rank", "nowhere", "--user", "a", "--candidates", "cands.parquet"], "no such model file"),
         (
@@ -257,8 +267,15 @@ def test_features_are_named_by_their_columns(tmp_path):
     assert prefkin.load(tmp_path / "kin").feature_names_ == ("tone", "price")
     ask = ("rank", "kin", "--user", "bo", "--candidates", "c.csv", "--features")
     assert prefkin_says(*ask, "tone, price", cwd=tmp_path).stdout.splitlines()[1].split()[:2] == ["x", "b"]
-    refused = prefkin_says(*ask, "price,tone", cwd=tmp_path)
-    assert refused.stderr == "prefkin: --features must be in the order in which the model was fitted: tone,price\n"
+    assert prefkin_says(*ask, "price,tone", cwd=tmp_path).stdout.splitlines()[1].split()[:2] == ["x", "b"]
+    pl.DataFrame(action | {"text": ["A", "B"]}).rename({"tone": "voice"}).write_csv(tmp_path / "other.csv")
+    for command in ("rank", "report", "plan", "ask", "export"):
+        words = ["--user", "bo"] * (command not in ("report", "plan")) + ["--out", "page.html"] * (command == "report")
+        words += {"plan": ["--budget", "1", "--out", "q.csv"], "ask": ["--state", "a.json"]}.get(command, [])
+        words += ["--to", "argilla", "--out", "tasks.json"] * (command == "export")
+        refused = prefkin_says(command, "kin", "--candidates", "other.csv", *words, cwd=tmp_path)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert "they lack tone and have voice instead" in refused.stderr
 
 
 def test_dropped_rows_are_reported(tmp_path):
@@ -282,7 +299,7 @@ def test_answers_and_features_are_named_by_options_or_said(tmp_path):
     assert done.stderr.startswith("note: features are the columns of numbers without another use: tone;")
     refused = prefkin_says("audit", "v.csv", "--yes", "sideways", "--ties", "half", cwd=tmp_path)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("prefkin: v.csv: answers are 'sideways', 'up' and, in row 1")
+    assert refused.stderr.startswith("prefkin: v.csv: no answer is 'sideways', which was to mean")
 
 
 SIGNALLING = """

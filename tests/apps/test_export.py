@@ -302,7 +302,7 @@ def test_sets_of_a_former_export_go(folder, spoken):
         (("said", "--votes", "none.parquet"), "no such file"),
         (("said", "--votes", "gap.parquet"), "chosen is missing in row 4"),
         (("said", "--votes", "strangers.parquet"), "none of these rows is by anybody who belongs there"),
-        (("said", "--votes", "wide.parquet"), "4 features, but the model was fitted on 3"),
+        (("said", "--votes", "wide.parquet"), "4 features, but the model was fitted with 3"),
         (("said", "--votes", "spoken.parquet", "--encoder", "lm"), "--encoder is for --to reward-head"),
     ],
 )

@@ -119,3 +119,38 @@ def test_lists_do_not_go_into_csv_and_the_message_names_the_file(folder):
     done = say(folder, "--pairs", "lists.jsonl", "--out", "no.csv")
     assert done.stderr.startswith("prefkin: --out no.csv: column z holds lists")
     assert not (folder / "no.csv").exists()
+
+
+def test_features_are_found_by_the_names_that_the_model_knows(tmp_path):
+    """Among other numbers, in another order, of both sides or of items: as they were fitted."""
+    rng = np.random.default_rng(3)
+    one, other = rng.standard_normal((2, 60, 2))
+    names, users = ["tone", "price"], np.repeat(["ann", "bo"], 30)
+    y = (one[:, 0] > other[:, 0] + rng.standard_normal(60)).astype(int)
+    model = prefkin.PrefKin().fit(prefkin.Comparisons.from_sides(one, other, y, users, feature_names=names))
+    model.save(tmp_path / "kin.safetensors")
+    sides = {
+        f"{side}_{name}": X[:, k] for k, name in ((1, "price"), (0, "tone")) for side, X in (("a", one), ("b", other))
+    }
+    pl.DataFrame({"user": users, "y": y, "row": np.arange(60)} | sides).write_csv(tmp_path / "pairs.csv")
+    pl.DataFrame(
+        {
+            "item": [f"i{k}" for k in range(120)],
+            "price": [*one[:, 1], *other[:, 1]],
+            "size": 1.5,
+            "tone": [*one[:, 0], *other[:, 0]],
+        }
+    ).write_csv(tmp_path / "items.csv")
+    pl.DataFrame(
+        {
+            "user": users,
+            "left": [f"i{k}" for k in range(60)],
+            "right": [f"i{k}" for k in range(60, 120)],
+            "label": "left",
+        }
+    ).write_csv(tmp_path / "named.csv")
+    for words in (["pairs.csv"], ["named.csv", "--items", "items.csv"]):
+        done = say(tmp_path, "--pairs", *words, "--out", "p.csv")
+        assert done.returncode == 0, done.stderr
+        expected = model.predict_proba(one - other, users=users)[:, 1]
+        assert pl.read_csv(tmp_path / "p.csv")["p"].to_numpy() == pytest.approx(expected)

@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from prefkin.apps.shown import read_shown
+import prefkin
+from prefkin.apps.cli.console import candidates_for
 from tests.conftest import draw_answers, prefkin_says
 
 EVIL = "<script>alert(1)</script> & co"
@@ -112,9 +113,10 @@ def test_groups_are_shown_by_texts_that_they_chose(tmp_path, form):
 
 
 def test_candidates_are_read_in_the_order_of_the_model(folder):
-    names = ("price", "tone", "length")
-    shown = read_shown(folder / "cands.parquet", {}, None, names)
-    table = pl.read_parquet(folder / "cands.parquet")
+    model = prefkin.load(folder / "kin")
+    names, table = model.feature_names_, pl.read_parquet(folder / "cands.parquet")
+    table.select(["context", "action", "text", *names[::-1]]).write_parquet(folder / "back.parquet")
+    shown = candidates_for(model, folder / "back.parquet", {}, None)
     assert shown.candidates.feature_names == names
     assert shown.candidates.features.tolist() == table.select(names).to_numpy().tolist()
     assert shown.texts == tuple(table["text"])

@@ -1,6 +1,7 @@
 """`prefkin update`: new answers into a fitted folder, from files and sessions, once each."""
 
 import json
+import shutil
 
 import numpy as np
 import polars as pl
@@ -36,6 +37,12 @@ def test_new_answers_and_people_come_in_once(folder):
     assert model.n_comparisons_.tolist() == [80.0] * 12
     facts = json.loads((folder / "kin" / "summary.json").read_text())
     assert facts["updated"]["new"] == 1
+    shutil.copytree(folder / "kin", folder / "other")
+    notes = [prefkin_says("fit", "votes.csv", "--out", "other", "--no-pictures", cwd=folder).stderr for _ in range(2)]
+    assert notes[0].endswith(
+        "note: other held a model of 12 users and 960 comparisons, with answers from prefkin update; it is replaced\n"
+    )
+    assert "replaced" not in notes[1]
     assert len(facts["per_user"]) == 12
     before = (folder / "kin" / "model.safetensors").read_bytes()
     again = prefkin_says("update", "kin", "late.csv", cwd=folder)
@@ -44,15 +51,18 @@ def test_new_answers_and_people_come_in_once(folder):
     assert (folder / "kin" / "model.safetensors").read_bytes() == before
 
 
-def test_features_in_another_order_are_refused(tmp_path):
+def test_features_in_another_order_are_taken_by_their_names(tmp_path):
     Z, y, users = draw_answers(np.random.default_rng(3), sizes=[20] * 4)
     named = prefkin.Comparisons.from_arrays(Z[:, :2], y, users, feature_names=["price", "tone"])
     prefkin.PrefKin().fit(named).save(tmp_path / "kin")
-    pl.DataFrame({"user": [0], "y": [1], "tone": [1.0], "price": [2.0]}).write_csv(tmp_path / "late.csv")
+    late = pl.DataFrame({"user": [0], "y": [1], "tone": [1.0], "price": [2.0], "note": [7]})
+    late.rename({"tone": "voice"}).drop("note").write_csv(tmp_path / "other.csv")
+    done = prefkin_says("update", "kin", "other.csv", cwd=tmp_path)
+    assert (done.returncode, "they lack tone and have voice instead" in done.stderr) == (2, True)
+    late.write_csv(tmp_path / "late.csv")
     done = prefkin_says("update", "kin", "late.csv", cwd=tmp_path)
-    assert (done.returncode, "in the order in which the model was fitted: price,tone" in done.stderr) == (2, True)
-    done = prefkin_says("update", "kin", "late.csv", "--features", "price,tone", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert prefkin.load(tmp_path / "kin").comparisons(0).Z[-1].tolist() == [2.0, 1.0]
 
 
 def test_sessions_come_in_as_far_as_they_were_not_heard(folder):
@@ -75,6 +85,14 @@ def test_sessions_come_in_as_far_as_they_were_not_heard(folder):
         assert grown.n_comparisons_[grown.position("Zoe")] == total
     done = prefkin_says("update", "kin", "zoe.json", "--candidates", "cands.npz", cwd=folder)
     assert "nothing new" in done.stdout
+    ask = ("ask", "kin", "--user", "Zoe", "--candidates", "cands.npz", "--state", "zoe.json")
+    heard = (
+        "the model has been updated since; the answers of this session are in it: begin a new session, in a new file"
+    )
+    assert heard in prefkin_says(*ask, cwd=folder).stderr
+    session.tell(session.ask(), True)
+    session.save(folder / "zoe.json")
+    assert "take these answers in by prefkin update, then begin" in prefkin_says(*ask, cwd=folder).stderr
     np.savez(folder / "others.npz", features=features[:5])
     done = prefkin_says("update", "kin", "zoe.json", "--candidates", "others.npz", cwd=folder)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -146,3 +146,11 @@ def test_candidates_hold_ragged_contexts_and_weigh_them():
 def test_candidates_from_logged_pairs_need_both_sides():
     with pytest.raises(InvalidCandidates, match="only feature differences"):
         Candidates.from_comparisons(Comparisons.from_arrays(Z, y, users))
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "missing"), (-np.inf, "infinite"), (1e80, "beyond 1e75")])
+def test_a_feature_that_has_a_name_is_named_where_it_cannot_be(value, what):
+    Z = np.ones((4, 2))
+    Z[2, 1] = value
+    with pytest.raises(InvalidComparisons, match=rf"feature to\{{ne is {what}.* in row 2 \(counted"):
+        Comparisons.from_arrays(Z, [1, 0, 1, 0], list("aabb"), feature_names=["price", "to{ne"])

@@ -17,6 +17,7 @@ import pytest
 
 from prefkin import Comparisons, OffC2PL, read_candidates, read_comparisons
 from prefkin.data import formats
+from prefkin.data.formats import read_columns
 from prefkin.errors import InvalidComparisons, InvalidTable
 
 BIG = 2**53
@@ -372,3 +373,24 @@ def test_datasets_of_hugging_face_are_read_as_objects_and_as_folders(tmp_path):
     ):
         with pytest.raises(InvalidTable, match=message):
             read_comparisons(source)
+
+
+LETTER = "user,y,z0\nann,1,.5\nJosé,0,.3\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (LETTER.encode("latin-1"), r"the text is not in UTF-8 but maybe in Latin-1 \(see line 3\); save it as UTF-8"),
+        (LETTER.encode("utf-16"), "not in UTF-8 but maybe in UTF-16"),
+        (LETTER.encode() + b"bo,1,1,5\n", r"row 2 \(counted from 0\) has 4 fields, but there are 3 columns; mend it"),
+        (LETTER.replace(",", ";").encode(), "columns are separated by ';' there; save it with commas"),
+        (LETTER.replace(",", "\t").encode(), r"columns are separated by '\\t' there"),
+    ],
+)
+def test_what_ails_a_csv_file_is_told_with_the_remedy(tmp_path, content, told):
+    (tmp_path / "v.csv").write_bytes(content)
+    (tmp_path / "v.csv.gz").write_bytes(gzip.compress(content))
+    for name in ("v.csv", "v.csv.gz"):
+        with pytest.raises(InvalidTable, match=told):
+            read_columns(tmp_path / name)

@@ -212,6 +212,9 @@ def test_integer_users_stay_integers_where_some_are_missing():
         (wide.drop("z0"), {}, "column z0 is missing, but there is z1"),
         (wide, {"columns": {"usr": "user"}}, "unknown field 'usr' in the column mapping; known: user, y"),
         (wide, {"columns": {"user": "usr"}}, r"column 'usr' \(for user\) is missing; the table has: user, y"),
+        (wide, {"columns": {"z0": "tone"}}, "z0 is one of the features, which need no mapping: name them, features="),
+        (wide, {"columns": {"z": "z0"}}, r"column z0 \(for z\) holds a number in each row, .*: features="),
+        (wide, {"columns": {"y": "z0"}, "features": ["z0"]}, "column 'z0' is given as y and as a feature"),
         (wide.head(0), {}, "no rows"),
         (
             wide.with_columns(z0=pl.lit("x")),
@@ -398,6 +401,8 @@ def test_answers_in_words_of_their_own_are_named_once():
     assert read_comparisons(named, items=items, positive="A").y.tolist() == [1, 0]
     with pytest.raises(InvalidComparisons, match="'up', 'down' and, in row 2 .*, 'skip'"):
         read_comparisons(votes.with_columns(y=pl.Series(["up", "down", "skip"])), positive="up")
+    with pytest.raises(InvalidComparisons, match="no answer is 'yse', which .* they are 'up', 'down', 'skip'"):
+        read_comparisons(votes.with_columns(y=pl.Series(["up", "down", "skip"])), positive="yse")
     with pytest.raises(InvalidComparisons, match="no answer is 'yes'"):
         read_comparisons(votes.with_columns(y=pl.Series(["up", "up", "up"])), positive="yes")
 
@@ -409,9 +414,37 @@ def test_every_column_of_numbers_without_another_use_is_a_feature_and_that_is_sa
     same(data)
     assert data.feature_names == ("tone", "price")
     sides = pl.DataFrame({"user": ["a"], "y": [1], "first_tone": [1.0], "second_tone": [3.0], "length": [5]})
-    with pytest.warns(FeaturesWarning, match="without another use: tone;"):
+    with pytest.warns(FeaturesWarning, match="without another use: tone; left out: length;"):
         data = read_comparisons(sides)
     assert (data.Z.tolist(), data.feature_names) == ([[-2.0]], ("tone",))
+
+
+MARKS = ["id", "row_id", "timestamp", "created_at", "Date", "index", "", "itemId", "Unnamed: 0"]
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_marks_of_rows_are_no_features_unless_they_are_named(name):
+    votes = wide.with_columns(pl.Series(name, range(1, len(wide) + 1)), acid=pl.lit(1.5), note=pl.lit("x"))
+    votes = votes.rename({"z0": "tone", "z1": "price"})
+    with pytest.warns(FeaturesWarning, match=f"use: tone,price,acid; left out: {name},note; to choose"):
+        assert read_comparisons(votes).feature_names == ("tone", "price", "acid")
+    assert read_comparisons(votes, features=["tone", name]).feature_names == ("tone", name)
+
+
+@pytest.mark.parametrize("slip", ["abc", "1,5"])
+@pytest.mark.parametrize("how", ["csv", "polars", "pandas"])
+def test_a_slip_in_a_column_of_differences_is_told_by_its_row(tmp_path, slip, how):
+    votes = pl.DataFrame(
+        {"user": list("aabb"), "y": [1, 0, 1, 0], "price": [1, 2, 3, 4], "tone": ["1", "", slip, "-2.5"]}
+    )
+    votes.write_csv(tmp_path / "v.csv")
+    source = {"csv": tmp_path / "v.csv", "polars": votes, "pandas": votes.to_pandas()}[how]
+    told = rf"column tone is not a number in row 2 .*: '{slip}'; mend it, or choose other features: features="
+    with pytest.warns(FeaturesWarning, match="price,tone"), pytest.raises(InvalidTable, match=told):
+        read_comparisons(source)
+    votes = votes.with_columns(tone=pl.Series(["one", "", slip, "2"]))
+    with pytest.warns(FeaturesWarning, match="use: price; left out: tone;"):
+        assert read_comparisons(votes).dim == 1
 
 
 @pytest.mark.parametrize(("one", "other"), [("left", "right"), ("a", "b"), ("option_a", "option_b")])

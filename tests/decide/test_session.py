@@ -296,3 +296,10 @@ def test_a_copy_goes_its_own_way(model, candidates, rule):
         session.tell(session.ask(), answer)
     assert session.ask() == behind.ask()
     assert session.state() == behind.state()
+
+
+def test_repeats_are_offered_only_where_they_would_help(model):
+    nothing = Candidates([np.eye(4)[:1]])
+    for repeat in (False, True):
+        with pytest.raises(SessionError, match="two different actions; give more candidates$"):
+            model.session(3, nothing, repeat=repeat).ask()

@@ -144,3 +144,9 @@ def test_one_row_and_equal_answers_give_modest_probabilities(rng):
     Z = rng.standard_normal((200, 3))
     same = PrefKin().fit(Z, np.ones(200, dtype=int), users=np.repeat(np.arange(5), 40))
     assert same.predict_proba(rng.standard_normal((50, 3)), users=[0] * 50).max() < 0.8
+
+
+def test_the_largest_feature_is_named(rng):
+    Z, y, users = draw_answers(rng, sizes=[20] * 4)
+    named = Comparisons.from_arrays(Z * [1.0, 1e9, 1.0], y, users, feature_names=["tone", "stamp", "price"])
+    assert "; largest: stamp)" in next(each.what for each in audit(named) if "reach norm" in each.what)

@@ -59,18 +59,11 @@ class Shown:
         return said[0], said[1]
 
 
-def read_shown(
-    path: Path, columns: dict[str, str], features: tuple[str, ...] | None, names: tuple[str, ...] | None
-) -> Shown:
-    """Candidates from a file, with its columns text and prompt; `names` are those of the features in the model.
-
-    Where the file has columns of these names, they are the features, in whatever order they stand there.
-    """
+def read_shown(path: Path, columns: dict[str, str], features: tuple[str, ...] | None) -> Shown:
+    """Candidates from a file, with its columns text and prompt."""
     context, action = columns.get("context", "context"), columns.get("action", "action")
     with in_file(path):
         table = read_columns(path, (context, action, "text", "prompt"))
-    if features is None and names is not None and set(names) <= set(table):
-        features = names
     candidates = read_candidates(path, columns, features=features)
     texts, prompts = [""] * len(candidates.features), [""] * len(candidates)
     if context in table and action in table:
@@ -82,4 +75,4 @@ def read_shown(
             if name in table:
                 values = label_column(table[name]).tolist()
                 into[:] = ["" if is_missing(values[row]) else str(values[row]) for row in of]
-    return Shown(candidates, tuple(texts), tuple(prompts), candidates.feature_names or names)
+    return Shown(candidates, tuple(texts), tuple(prompts), candidates.feature_names)

@@ -11,6 +11,7 @@ rows         comparisons sorted by user
 comparisons  `Comparisons`: who saw which pair and what they chose
 dependence   rows that were made from rankings, and what they count
 candidates   `Candidates`: the actions available in each context
+described    features in the order of their names
 digest       which data it was, and numbers that are well mixed
 storage      files written as a whole or not at all; labels as JSON
 json_lines   JSON lines, quickly, and as they are

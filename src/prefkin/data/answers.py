@@ -71,6 +71,12 @@ def _of_one_and_two(answers: FloatArray) -> FloatArray:
 def _by_the_one(given: list[Any], positive: Any) -> FloatArray:
     """1 where the answer is `positive`, 0 where it is the other one; there may be two, ties and gaps."""
     yes, other = as_word(str(positive)), None
+    words = dict.fromkeys(as_word(str(value)) for value in given if not is_missing(value))
+    if yes not in words:
+        raise InvalidComparisons(
+            f"no answer is {positive!r:.40}, which was to mean that the first was preferred; they are "
+            f"{', '.join(f'{word!r:.40}' for word in list(words)[:4])}"
+        )
     answers = np.full(len(given), np.nan)
     for row, value in enumerate(given):
         if is_missing(value):
@@ -87,10 +93,6 @@ def _by_the_one(given: list[Any], positive: Any) -> FloatArray:
                 f"answers are {positive!r:.40}, {other!r:.40} and, in row {row} (counted from 0), {value!r:.40}; there "
                 "may be one beside the one that means that the first was preferred: leave other rows out"
             )
-    if not (answers == 1.0).any():
-        raise InvalidComparisons(
-            f"no answer is {positive!r:.40}, which was to mean that the first was preferred; they are {other!r:.40}"
-        )
     return answers
 
 

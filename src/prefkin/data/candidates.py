@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import LARGEST_FEATURE, distinct_labels, label_array
+from prefkin.data.described import places_of_features
 from prefkin.data.digest import digest
 from prefkin.errors import InvalidCandidates
 
@@ -116,6 +118,21 @@ class Candidates:
         row = np.unique(codes, return_index=True)[1]
         features = np.concatenate([data.first, data.second])[row]
         return cls([features], contexts=["all"], actions=names, feature_names=data.feature_names)
+
+    def described_by(self, names: Sequence[str] | None) -> Candidates:
+        """With the features of these names in this order; other names are refused, and without names it stays.
+
+        >>> named = Candidates([[[1.0, 2.0]]], feature_names=["tone", "price"])
+        >>> named.described_by(["price", "tone"]).features.tolist()
+        [[2.0, 1.0]]
+        """
+        places = places_of_features(self.feature_names, names, "the candidates", InvalidCandidates)
+        if places is None or names is None:
+            return self
+        other = copy(self)
+        other.__dict__.pop("digest", None)
+        other.features, other.feature_names = np.ascontiguousarray(self.features[:, places]), tuple(names)
+        return other
 
     def __len__(self) -> int:
         return len(self.starts) - 1

@@ -82,6 +82,7 @@ def refuse_bad_rows(
     gaps: Mapping[str, BoolArray],
     keep: BoolArray,
     largest: float,
+    names: Sequence[str] | None = None,
 ) -> None:
     """Name the first offending row of the first kind of fault, and the remedy; `gaps`: what is missing where."""
     drop_missing = (
@@ -111,16 +112,20 @@ def refuse_bad_rows(
         (weights > LARGEST_WEIGHT, "a weight is beyond 1e9 in {row}", "divide all weights by the same number"),
     )
     if not largest <= LARGEST_FEATURE:
-        faults += (
-            (any_in_row(Z, np.isnan), "a feature is missing (NaN) in {row}", drop_missing),
-            (any_in_row(Z, np.isinf), "a feature is infinite (inf) in {row}", "clip or remove it"),
-            (any_in_row(Z, _too_large), "a feature is beyond 1e75 in {row}", "scale the features down"),
-        )
+        for test, what, remedy in (
+            (np.isnan, "missing (NaN)", drop_missing),
+            (np.isinf, "infinite (inf)", "clip or remove it"),
+            (_too_large, "beyond 1e75", "scale the features down"),
+        ):
+            bad = any_in_row(Z, test) & keep
+            which = int(np.argmax(test(Z[np.argmax(bad)])))
+            feature = "a feature" if names is None else f"feature {{names[{which}]}}"
+            faults += ((bad, f"{feature} is {what} in {{row}}", remedy),)
     for bad, message, remedy in faults:
         if (at := np.flatnonzero(bad & keep)).size:
             row = f"row {at[0]} (counted from 0)"
             more = f"; {at.size} such rows" if at.size > 1 else ""
-            raise InvalidComparisons(f"{message.format(row=row, value=answers[at[0]])}{more}; {remedy}")
+            raise InvalidComparisons(f"{message.format(row=row, value=answers[at[0]], names=names)}{more}; {remedy}")
 
 
 def refuse_gaps(Z: FloatArray) -> None:

@@ -31,6 +31,11 @@ COMPARISON_FIELDS = (
 CANDIDATE_FIELDS = ("context", "action", "item", "phi", "weight", "features")  # the last one: (X, A, d) in an .npz file
 ITEM_FIELDS = ("item", "phi")
 BEFORE_FEATURES = (("first", "second"), ("left", "right"), ("a", "b"), ("option_a", "option_b"))  # of either side
+SHOWN = ("text", "prompt", "image")  # to people, never features
+MARKS = re.compile(  # of rows: when, in which place, about what
+    r"(?i:|(.*[ _.-])?(id|uuid|timestamp|date|datetime)|time|index|idx|row|nr|\w+_at|unnamed.*)|.*[a-z]I[dD]"
+)
+CHOOSE = "features=[...] (--features A,B,C)"
 FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")
 
 
@@ -40,12 +45,14 @@ class Table:
     def __init__(
         self, source: Any, columns: Mapping[str, str] | None, fields: Sequence[str], features: Sequence[str] | None
     ) -> None:
-        self.names = {name: name for name in fields}
+        self.names, self.taken = {name: name for name in fields}, False
         self.mapped = tuple(fields) != ITEM_FIELDS  # `columns` is about the other table
         given = columns or {}
         if not isinstance(given, Mapping):
             raise InvalidTable(f"columns must be a mapping from our names to the table's; got {columns!r:.60}")
         for ours, theirs in given.items():
+            if re.fullmatch(rf"({'|'.join(FEATURE_FIELDS)})\d+", ours):
+                raise InvalidTable(f"{ours} is one of the features, which need no mapping: name them, {CHOOSE}")
             if ours not in fields:
                 raise InvalidTable(f"unknown field {ours!r} in the column mapping; known: {', '.join(fields)}")
             self.names[ours] = str(theirs)
@@ -58,6 +65,10 @@ class Table:
         if "first" in fields and not {"first", "second"} & set(given):
             self.names |= zip(("first", "second"), self._sides(), strict=True)
         for ours in given:
+            if self.names[ours] in self.features_named:
+                raise InvalidTable(
+                    f"column {self.names[ours]!r} is given as {ours} and as a feature; it can be but one"
+                )
             if not self.has_features(ours):
                 raise InvalidTable(
                     f"column {self.names[ours]!r} (for {ours}) is missing; the table has: {self.shown()}"
@@ -139,18 +150,21 @@ class Table:
         """Where nothing says what the features are: every column of numbers that has no other use."""
         if self.features_named:
             return
-        used = {*self.names.values(), *(other for ours in self.names for other in ALIASES.get(ours, ()))}
-        numbers = [column for column in self.columns if column not in used and holds_numbers(self.columns[column])]
+        used = {*self.names.values(), *(other for ours in self.names for other in ALIASES.get(ours, ())), *SHOWN}
+        free = [column for column in self.columns if column not in used]
+        numbers = [column for column in free if not MARKS.fullmatch(column) and holds_numbers(self.columns[column])]
         prefixes = [f"{self.names[side]}_" for side in ("first", "second")] if name == "z" else []
         names = [column.removeprefix(p) for p in prefixes for column in numbers if column.startswith(p)]
         # numbers on one side are meant to be on the other, too: a slip of the pen there is told by its row
         found = [name for name in dict.fromkeys(names) if all(p + name in self.columns for p in prefixes)]
-        self.features_named = tuple(found or numbers)
+        self.features_named, self.taken = tuple(found or numbers), True
         if self.features_named:
-            shown = ",".join(self.features_named[:8]) + (",..." if len(self.features_named) > 8 else "")
+            taken = {p + name for p in prefixes for name in found} or set(numbers)
+            left = [column for column in free if column not in taken]
             warnings.warn(
-                f"features are the columns of numbers without another use: {shown}; to choose: features=[...] "
-                "(--features A,B,C)",
+                f"features are the columns of numbers without another use: {_some(self.features_named)}; "
+                + (f"left out: {_some(left)}; " if left else "")
+                + f"to choose: {CHOOSE}",
                 FeaturesWarning,
                 stacklevel=4,
             )
@@ -174,12 +188,24 @@ class Table:
     def features(self, name: str) -> Any:
         """The features under this name, one row per row of the table."""
         if self.has(name):
-            return matrix_column(self.columns[self.names[name]])
-        return np.column_stack([number_column(self.columns[column], column) for column in self.in_columns(name)])
+            column = self.columns[self.names[name]]
+            if not isinstance(column, np.ndarray) and column.dtype.is_numeric():
+                raise InvalidTable(
+                    f"column {self.names[name]} (for {name}) holds a number in each row, not a list of all features; "
+                    f"name the columns of features: {CHOOSE}"
+                )
+            return matrix_column(column)
+        otherwise = f", or choose other features: {CHOOSE}" if self.taken else ""
+        columns = self.in_columns(name)
+        return np.column_stack([number_column(self.columns[column], column, otherwise) for column in columns])
 
     def holds_vectors(self, name: str) -> bool:
         """Does the column hold vectors?"""
         return self.has(name) and holds_vectors(self.columns[self.names[name]])
+
+
+def _some(names: Sequence[str]) -> str:
+    return ",".join(names[:8]) + (",..." if len(names) > 8 else "")
 
 
 def _names_of_features(features: Sequence[str] | None) -> tuple[str, ...]:

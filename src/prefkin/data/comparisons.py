@@ -28,6 +28,7 @@ from prefkin.data.checks import (
     refuse_vanishing,
 )
 from prefkin.data.choices import Pairs, pairs_of_choices, pairs_of_rankings, weights_of_choices
+from prefkin.data.described import places_of_features
 from prefkin.data.items import codes_of_features, codes_of_names, item_names
 from prefkin.data.ratings import Ratings, pairs_of_ratings
 from prefkin.data.rows import Rows, UserRows
@@ -350,7 +351,7 @@ class Comparisons:
                 keep &= ~rows
                 dropped[reason] = int(rows.sum())
         halved = tied & keep & (ties == "half")
-        refuse_bad_rows(Z, np.where(halved, 1.0, answers), scale, gaps, keep, largest)
+        refuse_bad_rows(Z, np.where(halved, 1.0, answers), scale, gaps, keep, largest, feature_names)
         if not keep.any():
             raise InvalidComparisons(
                 f"no comparison is left after dropping {' and '.join(sorted(wanted))} ({len(Z)} rows read)"
@@ -421,6 +422,23 @@ class Comparisons:
         pick = np.asarray(rows)
         given = {name: part for name in OF_EACH_ROW if (part := getattr(self, name)) is not None}
         return replace(self, dropped={}, **{name: part[pick] for name, part in given.items()})
+
+    def described_by(self, names: Sequence[str] | None) -> Comparisons:
+        """With the features of these names in this order; other names are refused, and without names it stays.
+
+        >>> data = Comparisons.from_arrays([[1.0, 2.0]], [1], ["ann"], feature_names=["tone", "price"])
+        >>> data.described_by(["price", "tone"]).Z.tolist()
+        [[2.0, 1.0]]
+        """
+        places = places_of_features(self.feature_names, names, "the comparisons", InvalidComparisons)
+        if places is None or names is None:
+            return self
+        Z, first, second = (
+            None if part is None else np.ascontiguousarray(part[:, places])
+            for part in (self.Z, self.first, self.second)
+        )
+        assert Z is not None
+        return replace(self, Z=Z, first=first, second=second, feature_names=tuple(names))
 
     def by_user(self, *, copy: bool = True) -> UserRows:
         """Sorted by user, each user's rows in their order. Without `copy`, rows already in order are shared."""

@@ -11,7 +11,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from prefkin.data.arrays import FloatArray, LabelArray
-from prefkin.data.checks import as_number, is_missing, plain_array
+from prefkin.data.checks import as_number, is_missing, is_number, plain_array
 from prefkin.data.exports import exported_rows
 from prefkin.data.json_lines import once_each, read_json_lines
 from prefkin.errors import InvalidTable, PrefkinError
@@ -171,8 +171,32 @@ def _csv(source: Source, as_text: Collection[str]) -> Columns:
     for column, times in Counter(header).items():
         if times > 1:
             raise InvalidTable(f"column {column!r:.60} stands twice in the header; rename one of them")
+    if len(header) == 1 and (mark := next((mark for mark in ";\t|" if mark in header[0]), None)):
+        raise InvalidTable(f"columns are separated by {mark!r} there; save it with commas, and numbers with points")
     texts = {column: pl.String for column in header if column in as_text}
-    return _of_frame(pl.read_csv(_for_polars(source), infer_schema_length=None, schema_overrides=texts))
+    try:
+        frame = pl.read_csv(_for_polars(source), infer_schema_length=None, schema_overrides=texts)
+    except pl.exceptions.ComputeError:
+        _refuse_faulty_rows(source if isinstance(source, bytes) else source.read_bytes(), len(header))
+        raise
+    return _of_frame(frame)
+
+
+def _refuse_faulty_rows(content: bytes, columns: int) -> None:
+    """What polars says without a row: texts in another encoding, or more fields than the header has."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        kind = "UTF-16" if b"\0" in content[:100] else f"Latin-1 (see line {line})"
+        raise InvalidTable(f"the text is not in UTF-8 but maybe in {kind}; save it as UTF-8") from None
+    with suppress(csv.Error):
+        for row, fields in enumerate(csv.reader(io.StringIO(text, newline="")), -1):
+            if len(fields) > columns:
+                raise InvalidTable(
+                    f"row {row} (counted from 0) has {len(fields)} fields, but there are {columns} columns; mend it, "
+                    "and put texts with commas between double quotes"
+                )
 
 
 def _for_polars(source: Source) -> Path | io.BytesIO:
@@ -280,7 +304,7 @@ def label_column(column: Any) -> LabelArray:
     return plain_array(column.to_list(), "labels")
 
 
-def number_column(column: Any, name: str) -> FloatArray:
+def number_column(column: Any, name: str, otherwise: str = "") -> FloatArray:
     """Numbers, NaN where missing."""
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         return column.astype(np.float64)
@@ -289,13 +313,17 @@ def number_column(column: Any, name: str) -> FloatArray:
     values = np.empty(len(column))
     for row, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column.to_list()):
         try:
-            gap = is_missing(value) or (isinstance(value, str) and value.strip().lower() in MISSING_WORDS)
-            values[row] = np.nan if gap else as_number(value)
+            values[row] = np.nan if _no_number(value) else as_number(value)
         except (TypeError, ValueError):
             raise InvalidTable(
-                f"column {name} is not a number in row {row} (counted from 0): {value!r:.40}; mend it"
+                f"column {name} is not a number in row {row} (counted from 0): {value!r:.40}; mend it{otherwise}"
             ) from None
     return values
+
+
+def _no_number(value: Any) -> bool:
+    """Is it missing, or a word for that?"""
+    return is_missing(value) or (isinstance(value, str) and value.strip().lower() in MISSING_WORDS)
 
 
 def matrix_column(column: Any) -> Any:
@@ -320,10 +348,16 @@ def holds_vectors(column: Any) -> bool:
 
 
 def holds_numbers(column: Any) -> bool:
-    """Is each entry one number?"""
+    """Is each entry one number? Where texts stand among more numbers, it was meant to be one."""
     if isinstance(column, np.ndarray):
-        return column.ndim == 1 and column.dtype.kind in "iuf"
-    return bool(column.dtype.is_numeric())
+        if column.ndim > 1 or column.dtype.kind not in "UO":
+            return column.ndim == 1 and column.dtype.kind in "iuf"
+    elif column.dtype not in (nw.String, nw.Object):
+        return bool(column.dtype.is_numeric())
+    given = [value for value in label_column(column).tolist() if not _no_number(value)]
+    return 2 * sum(
+        is_number(value) if isinstance(value, str) else isinstance(value, int | float) for value in given
+    ) > len(given)
 
 
 def untouched(columns: Columns, source: Any, suffix: str) -> Columns:

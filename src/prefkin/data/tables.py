@@ -32,6 +32,7 @@ from prefkin.data.candidates import Candidates
 from prefkin.data.checks import distinct_labels, feature_matrix, in_file, is_missing, missing_labels
 from prefkin.data.columns import CANDIDATE_FIELDS, COMPARISON_FIELDS, ITEM_FIELDS, Table
 from prefkin.data.comparisons import Comparisons
+from prefkin.data.described import places_of_features
 from prefkin.errors import InvalidTable
 
 __all__ = [
@@ -116,6 +117,18 @@ class Unanswered(NamedTuple):
     feature_names: tuple[str, ...] | None
     columns: Mapping[str, Any]  # the whole table, as it was read
 
+    @property
+    def dim(self) -> int:
+        """Number of features."""
+        return self.Z.shape[1]
+
+    def described_by(self, names: Sequence[str] | None) -> Unanswered:
+        """With the features of these names in this order, as `Comparisons.described_by`."""
+        places = places_of_features(self.feature_names, names, "the pairs", InvalidTable)
+        if places is None or names is None:
+            return self
+        return self._replace(Z=np.ascontiguousarray(self.Z[:, places]), feature_names=tuple(names))
+
 
 SIDES = (("first", "second"), ("left", "right"), ("winner", "loser"), ("chosen", "rejected"))
 
@@ -143,33 +156,41 @@ def read_pairs(
         unnamed = missing_labels(users)
         if unnamed.any():
             raise InvalidTable(f"the user is missing in row {int(np.argmax(unnamed))} (counted from 0); fill it in")
+        sides = next((pair for pair in SIDES if all(map(table.has_features, pair))), None)
+        if sides is None and not table.has_features("z"):
+            table.take_numbers("z")
+            sides = next((pair for pair in SIDES if all(map(table.has_features, pair))), None)
         if table.has_features("z"):
             named = table.feature_names()
             data = Comparisons.from_arrays(
-                _given(table.features("z"), "z"), nobody_answered, users, feature_names=named
+                _given(table.features("z"), "z", named), nobody_answered, users, feature_names=named
             )
         else:
-            sides = next((pair for pair in SIDES if all(map(table.has_features, pair))), None)
             if sides is None:
                 raise table.lacks("the features: z0, z1, ... or a list column z, or first0, ... and second0, ...", "z")
             if sides == ("chosen", "rejected"):
-                one, other = (_texts(table, side, None) for side in sides)
+                (one, other), named = (_texts(table, side, None) for side in sides), features
             else:
-                one, other = (_items(table, side, items, features) for side in sides)
+                (one, named), (other, _) = (_items(table, side, items, features) for side in sides)
             data = Comparisons.from_sides(
-                _given(one, sides[0]), _given(other, sides[1]), nobody_answered, users, feature_names=features
+                _given(one, sides[0], named),
+                _given(other, sides[1], named),
+                nobody_answered,
+                users,
+                feature_names=named,
             )
         return Unanswered(data.Z, data.users, data.feature_names, table.columns)
 
 
-def _given(values: Any, name: str) -> FloatArray:
+def _given(values: Any, name: str, names: Sequence[str] | None) -> FloatArray:
     """Features of pairs, none of which is missing: nothing is left out of what is to be predicted."""
     features = feature_matrix(values, name)
-    missing = np.isnan(features).any(axis=1)
-    if missing.any():
+    missing = np.argwhere(np.isnan(features))
+    if len(missing):
+        row, which = missing[0].tolist()
         raise InvalidTable(
-            f"a feature is missing (NaN) in row {int(np.argmax(missing))} (counted from 0); fill it in, or leave such "
-            "rows out of the file"
+            f"{'a feature' if names is None else f'feature {names[which]}'} is missing (NaN) in row {row} (counted "
+            "from 0); fill it in, or leave such rows out of the file"
         )
     return features
 
@@ -362,21 +383,23 @@ def _of_two(given: _Reading) -> Comparisons:
     else:
         y = answer_array(table.labels(label), given.positive)
     if given.embed is None or given.items is not None or table.holds_vectors(sides[0]):
-        first, second = (_items(table, side, given.items, given.features) for side in sides)
+        (first, named), (second, _) = (_items(table, side, given.items, given.features) for side in sides)
         names = _names(table, *sides)
     else:
         spoken = ("conversation_a", "conversation_b") if table.has("conversation_a") else sides
-        first, second = (_texts(table, side, given.embed) for side in spoken)
-    return Comparisons.from_sides(first, second, y, given.users, items=names, **given.prompted())
+        (first, second), named = (_texts(table, side, given.embed) for side in spoken), given.features
+    return Comparisons.from_sides(
+        first, second, y, given.users, items=names, **given.prompted() | {"feature_names": named}
+    )
 
 
 def _of_winners(given: _Reading) -> Comparisons:
     """Items or features of who won and who lost."""
-    won, lost = (_items(given.table, side, given.items, given.features) for side in ("winner", "loser"))
+    (won, named), (lost, _) = (_items(given.table, side, given.items, given.features) for side in ("winner", "loser"))
     names = _names(given.table, "winner", "loser")
     first, second, y = _sides_by_features(won, lost)
     items = None if names is None else np.where(y[:, None] == 1, names, names[:, ::-1])
-    return Comparisons.from_sides(first, second, y, given.users, items=items, **given.common)
+    return Comparisons.from_sides(first, second, y, given.users, items=items, **given.common | {"feature_names": named})
 
 
 def _of_texts(given: _Reading) -> Comparisons:
@@ -404,15 +427,16 @@ SHAPES: tuple[tuple[Callable[[Table], bool], Callable[[_Reading], Comparisons]],
 # -- tables that name items or hold texts ----------------------------------------------------------------------------
 
 
-def _items(table: Table, side: str, items: Any, features: Sequence[str] | None) -> Any:
-    """Features of the items a column names, or the features that stand there."""
+def _items(table: Table, side: str, items: Any, features: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
+    """Features of the items a column names, or the features that stand there; and their names, if they have any."""
     if not table.has(side) or table.holds_vectors(side):
-        return table.features(side)
-    known, _ = _known_items(table, side, items, features, "; of texts, make features first: prefkin embed")
-    return [
+        return table.features(side), table.features_named or None
+    known, names = _known_items(table, side, items, features, "; of texts, make features first: prefkin embed")
+    vectors = [
         None if is_missing(name) else _known(name, known, table, side, row)
         for row, name in enumerate(table.labels(side).tolist())
     ]
+    return vectors, names or features
 
 
 def _known_items(

@@ -151,12 +151,11 @@ class ActiveSession:
     def ask(self) -> Question:
         """The next question; the same one until it is answered or skipped  [paper: query]."""
         if (question := self._next()) is None:
-            asked = (
-                f"all pairs of the {len(self.candidates)} contexts have been asked"
-                if self.log
-                else f"none of the {len(self.candidates)} contexts has two different actions"
-            )
-            raise SessionError(f"{asked}; give more candidates, or allow repeats with repeat=True")
+            n = len(self.candidates)
+            if not self.log:
+                raise SessionError(f"none of the {n} contexts has two different actions; give more candidates")
+            more = "" if self.repeat else ", or allow repeats with repeat=True"
+            raise SessionError(f"all pairs of the {n} contexts have been asked; give more candidates{more}")
         return question
 
     def _next(self) -> Question | None:

@@ -307,9 +307,11 @@ def _features(data: Comparisons, products: FloatArray) -> Iterator[Finding]:
     d = data.dim
     norms = np.linalg.norm(data.Z, axis=1)
     if norms.max() > 2 * (1 + 1e-9):
+        which = int(np.argmax(np.abs(data.Z[np.argmax(norms)])))
+        largest = "" if data.feature_names is None else f"; largest: {data.feature_names[which]}"
         yield Finding(
             "note",
-            f"feature differences reach norm {norms.max():.3g} (median {np.median(norms):.3g})",
+            f"feature differences reach norm {norms.max():.3g} (median {np.median(norms):.3g}{largest})",
             "the paper's radii assume at most 2: divide the features to be inside, estimates do not need it",
         )
     size = np.sqrt(np.diag(products))

@@ -32,11 +32,11 @@ from prefkin.decide.policy import Policy, greedy_policy, safest_policy
 from prefkin.decide.rules.pairs import Question
 from prefkin.decide.rules.pool import Pool
 from prefkin.decide.session import ActiveSession
-from prefkin.decide.states import read_state
-from prefkin.errors import InvalidParameter
+from prefkin.decide.states import fingerprint, read_state
+from prefkin.errors import InvalidParameter, SessionError
 from prefkin.execution.blas import single_threaded
 from prefkin.inference.information import information_matrix
-from prefkin.models.calls import about_users, generator, on_its_threads, refuse_a_second_label, refuse_other_candidates
+from prefkin.models.calls import about_users, as_fitted, generator, on_its_threads, refuse_a_second_label
 from prefkin.models.coverage import CoverageMap, coverage_map
 from prefkin.models.files import KINDS, write_model_file
 from prefkin.models.given import Given
@@ -223,7 +223,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
             check_is_fitted(self)
         if isinstance(Z, Comparisons):
             users = Z.users if users is None else users
-            Z = Z.Z
+            Z = Z.described_by(self.feature_names_).Z
         features = self._checked_features(Z)
         if self._in_shards is not None:
             return self._in_shards.log_odds(features, users)
@@ -350,7 +350,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         u = self.position(user)
         if not isinstance(pessimism, Real) or not 0 <= pessimism <= MOST_PESSIMISM:
             raise InvalidParameter(f"pessimism must be a number from 0 to {MOST_PESSIMISM:g}; got {pessimism!r}")
-        refuse_other_candidates(candidates)
+        candidates = as_fitted(self, candidates)
         try:
             w = None if reference is None else np.asarray(reference, dtype=np.float64)
         except (TypeError, ValueError):
@@ -387,7 +387,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
             )
         refuse_a_second_label(user, label)
         rows, (ridge, kappa) = self._pooled_rows(user), self._prior()
-        refuse_other_candidates(candidates)
+        candidates = as_fitted(self, candidates)
         return ActiveSession(
             rows,
             candidates,
@@ -431,7 +431,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         (5, 5)
         """
         check_is_fitted(self)
-        refuse_other_candidates(candidates)
+        candidates = as_fitted(self, candidates)
         if candidates.dim != self.n_features_in_:
             raise InvalidParameter(
                 f"the candidates have {counted(candidates.dim, 'feature')}, the model has {self.n_features_in_}"
@@ -468,8 +468,26 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         rule, repeat = str(state.get("rule")), bool(state.get("repeat"))
         with in_file(source):
             session = self.session(user, candidates, rule=rule, repeat=repeat, label=label if user is None else None)
+            self._refuse_earlier(state, session)
             session.restore(state)
         return session
+
+    def _refuse_earlier(self, state: dict[str, Any], session: ActiveSession) -> None:
+        """A session with this model as it was before `prefkin update`."""
+        mine, past = str(state.get("fingerprint")), getattr(self, "_past", {})
+        about = session.user, session.label, session.candidates
+        earlier = {fingerprint(model, *about) for model in past.get("models", [])}
+        if mine in earlier - {session.state()["fingerprint"]}:
+            heard = past.get("sessions", {}).get(mine, 0) == len(state["log"])
+            raise SessionError(
+                "the model has been updated since; "
+                + (
+                    "the answers of this session are in it: "
+                    if heard
+                    else "take these answers in by prefkin update, then "
+                )
+                + "begin a new session, in a new file (--state)"
+            )
 
     @cached_property
     def _digest(self) -> str:

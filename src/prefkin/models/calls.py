@@ -17,10 +17,10 @@ from prefkin.execution.executor import threads
 
 __all__ = [
     "about_users",
+    "as_fitted",
     "generator",
     "on_its_threads",
     "refuse_a_second_label",
-    "refuse_other_candidates",
     "refuse_other_random_state",
     "refuse_other_threads",
 ]
@@ -58,10 +58,11 @@ def about_users(*names: str) -> Callable[[Method], Method]:
     return decorated
 
 
-def refuse_other_candidates(candidates: Any) -> None:
-    """Arrays and lists say nothing about contexts."""
+def as_fitted(model: Any, candidates: Any) -> Candidates:
+    """Candidates with features in the order of the fit; arrays and lists say nothing about contexts."""
     if not isinstance(candidates, Candidates):
         raise InvalidParameter(f"candidates must be prefkin.Candidates(features); got a {type(candidates).__name__}")
+    return candidates.described_by(model.feature_names_)
 
 
 def refuse_a_second_label(user: Hashable, label: Hashable) -> None:

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names, _get_feature_names, check_is_fitted, validate_data
 
 from prefkin.data.answers import as_word, sides_of
 from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.checks import feature_matrix, is_missing, missing_labels, number_array, plain_array, refuse_gaps
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.dependence import effective_weights
+from prefkin.data.described import places_of_features
 from prefkin.data.rows import Grown, Rows, UserRows, grown
 from prefkin.data.shards import ShardedComparisons
 from prefkin.data.storage import label_from_json, label_to_json
@@ -196,8 +197,9 @@ class Given:
         check_is_fitted(self)
         if isinstance(Z, Comparisons):
             refuse_more(y, users, sample_weight)
-            data = Z
+            data = Z.described_by(self.feature_names_)
         else:
+            Z = self._in_order(Z)
             _check_feature_names(self, Z, reset=False)
             if y is None or users is None:
                 raise InvalidComparisons("new answers need y and users: say what was answered, and who answered")
@@ -208,12 +210,9 @@ class Given:
                 f"the new answers have {counted(data.dim, 'feature')}, the model has "
                 f"{self.n_features_in_}; describe both in the same way"
             )
-        if data.feature_names and self.feature_names_ and data.feature_names != self.feature_names_:
-            raise InvalidComparisons(
-                f"the new answers have features {', '.join(data.feature_names)}, the model has "
-                f"{', '.join(self.feature_names_)}; give the same, in the same order"
-            )
-        return self._counted(data.by_user(), data.weighted, "weights" if data is Z else "sample_weight")
+        return self._counted(
+            data.by_user(), data.weighted, "weights" if isinstance(Z, Comparisons) else "sample_weight"
+        )
 
     def _read_more(self, Z: Any, y: Any, users: Any, sample_weight: Any) -> tuple[UserRows, Grown]:
         """The new rows alone that `update` was given, and all of them."""
@@ -222,6 +221,7 @@ class Given:
 
     def _newcomer(self, Z: Any, y: Any) -> UserRows:
         """The rows of somebody who was not fitted, checked against the model."""
+        Z = self._in_order(Z)
         _check_feature_names(self, Z, reset=False)
         answers = y if set(self.classes_.tolist()) == {0, 1} else self._known_answers(y)
         new = Comparisons.from_arrays(Z, answers, np.zeros(np.size(answers), dtype=np.intp)).by_user()
@@ -261,6 +261,14 @@ class Given:
         )
         return replace(rows, rows=rows.rows._replace(weights=counted))
 
+    def _in_order(self, Z: Any) -> Any:
+        """A frame's columns by their names, where those of the fit were not a frame's, which scikit-learn compares."""
+        if hasattr(self, "feature_names_in_") or (given := _get_feature_names(Z)) is None:
+            return Z
+        places = places_of_features(given.tolist(), self.feature_names_, "the rows", InvalidComparisons)
+        features = np.asarray(Z)
+        return features if places is None else np.ascontiguousarray(features[:, places])
+
     def _checked_features(self, Z: Any) -> FloatArray:
         """Features to predict for; what needs no conversion and has no names to compare is looked at, and no more."""
         plain = type(Z) is np.ndarray and Z.dtype == np.float64 and Z.ndim == 2 and len(Z) > 0
@@ -268,7 +276,9 @@ class Given:
             features: FloatArray = Z
             if np.isfinite(features).all():
                 return features
-        features = validate_data(self, as_features(Z), reset=False, dtype=np.float64, ensure_all_finite=False)
+        features = validate_data(
+            self, as_features(self._in_order(Z)), reset=False, dtype=np.float64, ensure_all_finite=False
+        )
         refuse_gaps(features)
         return features
 

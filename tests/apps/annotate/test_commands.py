@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
         (["--items", "missing.csv"], "missing.csv: no such file"),
         (["--items", "no_features.csv"], "no_features.csv: the table lacks the features"),
         (["--items", "no_text.csv"], "no_text.csv: the items lack a column text"),
-        (["model.safetensors", "--items", "five.parquet"], "five.parquet has 5 features, but model.safetensors was"),
+        (["model.safetensors", "--items", "five.parquet"], "five.parquet has 5 features, but the model was"),
         (["missing", "--items", "items.csv"], "no such model file"),
         (["--items", "items.csv", "--people", "nobody.csv"], "nobody.csv: people need a column user"),
         (["--items", "items.csv", "--people", "twice.csv"], "'Ada' stands twice"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import tempfile
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import typer
 
-from prefkin.apps.cli.console import err, listed, out, working
+from prefkin.apps.cli.console import as_fitted, err, features_for, listed, out, working
 from prefkin.apps.cli.interrupts import INTERRUPTED, Stopped
 from prefkin.data.checks import is_missing
 from prefkin.data.embedding import sentence_embedder
@@ -78,10 +79,12 @@ def annotate(
             folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="prefkin-demo-"))
             store = store or str(Path(folder) / "answers.db")
         else:
-            shown = _items(items, features, encoder, images)
             known = None if model is None else load(model)
+            wanted = listed(features) if known is None or items is None else features_for(known, items, features)
+            shown = _items(items, wanted, encoder, images)
             store = store or _beside(model, items)
-        _refuse_another_dimension(known, shown, model, items)
+        if known is not None and items is not None:
+            shown = replace(shown, candidates=as_fitted(known, items, shown.candidates))
         server.kept_links(links)  # a file of another kind is refused before anything is written
         where = server.bound(host, port)
         until_the_end.callback(where.close)
@@ -116,12 +119,12 @@ def _demo(model: Path | None, items: Path | None) -> tuple[Items, PrefKin]:
         return shown, PrefKin().fit(demo_readers(shown, np.random.default_rng(0)))
 
 
-def _items(path: Path | None, features: str | None, encoder: str | None, images: Path | None) -> Items:
+def _items(path: Path | None, features: tuple[str, ...] | None, encoder: str | None, images: Path | None) -> Items:
     from prefkin.apps.annotate.items import read_items
 
     if path is None:
         raise InvalidParameter("--items FILE says what to show; or try --demo")
-    return read_items(path, listed(features), None if encoder is None else sentence_embedder(encoder), images)
+    return read_items(path, features, None if encoder is None else sentence_embedder(encoder), images)
 
 
 def _people(path: Path | None) -> list[str]:
@@ -156,14 +159,6 @@ def _beside(model: Path | None, items: Path | None) -> str:
         return str((model if model.is_dir() else model.parent) / "answers.db")
     assert items is not None
     return str(items.with_suffix(".answers.db"))
-
-
-def _refuse_another_dimension(model: Any, items: Items, folder: Path | None, path: Path | None) -> None:
-    if model is not None and model.n_features_in_ != items.candidates.dim:
-        raise InvalidParameter(
-            f"{path} has {items.candidates.dim} features, but {folder} was fitted with {model.n_features_in_}; "
-            "describe both in the same way"
-        )
 
 
 def _say(links: Links, store: str, demo: bool) -> None:

@@ -16,7 +16,7 @@ import typer
 from scipy.special import expit
 
 from prefkin.apps.cli import interrupts
-from prefkin.apps.cli.console import candidates_for, check_file, column_map, err, known_as, out, table
+from prefkin.apps.cli.console import candidates_for, check_file, column_map, did_you_mean, err, known_as, out, table
 from prefkin.apps.shown import Shown
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidParameter, SessionError
@@ -81,7 +81,8 @@ def _session(model: Any, user: str, shown: Shown, state: Path) -> ActiveSession:
             f"--user {user!r:.60} is not among the {len(model.users_)} fitted users, and {type(model).__name__} knows "
             "nothing about newcomers; fit PrefKin"
         )
-    out.print(f"{user} is not among the {len(model.users_)} fitted users, and is asked as a newcomer")
+    near = did_you_mean(model.users_.tolist(), user)
+    out.print(f"{user} is not among the {len(model.users_)} fitted users, and is asked as a newcomer{near}")
     return model.session(None, shown.candidates, label=user)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from prefkin.apps.cli.console import about, comparisons_from, out, working
+from prefkin.apps.cli.console import about, comparisons_from, listed, out, working
 from prefkin.evaluate.audit import audit as audit_data
 from prefkin.models.reports import counted
 
@@ -31,7 +31,7 @@ def audit(
 
     Example: prefkin audit votes.csv --map user=worker
     """
-    data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
+    data = comparisons_from(file, mapping, listed(features), items, drop, names, yes, ties)
     with working(), about(file):
         findings = audit_data(data)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import difflib
 import os
 import signal
 import tempfile
@@ -11,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,10 +21,13 @@ from rich.table import Table
 from prefkin.apps.cli import interrupts
 from prefkin.apps.cli.output import Voice
 from prefkin.apps.shown import Shown, read_shown
+from prefkin.data.candidates import Candidates
+from prefkin.data.checks import in_file
+from prefkin.data.columns import BEFORE_FEATURES
 from prefkin.data.comparisons import Comparisons
-from prefkin.data.formats import WRITABLE
+from prefkin.data.formats import WRITABLE, read_columns
 from prefkin.data.storage import replace_folder, write_atomically
-from prefkin.data.tables import read_comparisons
+from prefkin.data.tables import SIDES, Unanswered, read_comparisons
 from prefkin.data.votes import Votes, read_votes
 from prefkin.errors import ConvergenceError, InvalidParameter, PrefkinError, PrefkinWarning, UnknownUser
 from prefkin.execution.progress import reporting
@@ -49,6 +53,7 @@ WRITTEN = (
     *(f"{name}.png" for name in ("users", "estimates", "coverage", "questions", "reliability")),
 )
 """Everything that a fit may write; of a former fit nothing stays."""
+Described = TypeVar("Described", Candidates, Comparisons, Unanswered)
 
 
 @contextmanager
@@ -91,13 +96,16 @@ def column_map(pairs: list[str]) -> dict[str, str]:
 
 def listed(text: str | None) -> tuple[str, ...] | None:
     """`--features tone,length` as names."""
-    return None if text is None else tuple(name.strip() for name in text.split(","))
+    names = None if text is None else tuple(name.strip() for name in text.split(","))
+    if names is not None and not all(names):
+        raise InvalidParameter(f"names are separated by single commas, as in tone,length; got {text!r}")
+    return names
 
 
 def comparisons_from(
     file: Path,
     mapping: list[str],
-    features: str | None,
+    features: tuple[str, ...] | None,
     items: Path | None,
     drop: list[str],
     names: str | None = None,
@@ -109,7 +117,7 @@ def comparisons_from(
         data = read_comparisons(
             file,
             column_map(mapping),
-            features=listed(features),
+            features=features,
             items=items,
             drop=tuple(drop),
             ties=ties,
@@ -124,7 +132,7 @@ def comparisons_from(
     return data
 
 
-def find_user(labels: list[Any], wanted: str) -> Any:
+def find_user(labels: list[Any], wanted: str, option: str = "--user") -> Any:
     """The label that reads as `wanted` on the command line."""
     found = [label for label in labels if str(label) == wanted]
     if len(found) == 1:
@@ -132,7 +140,20 @@ def find_user(labels: list[Any], wanted: str) -> Any:
     if found:
         raise UnknownUser(f"{len(found)} users read as {wanted!r} ({', '.join(map(repr, found))}); use the library")
     known = ", ".join(f"{label!s:.60}" for label in labels[:8]) + (", ..." if len(labels) > 8 else "")
-    raise UnknownUser(f"--user {wanted!r:.60} is not among the {len(labels)} fitted users: {known}")
+    raise UnknownUser(
+        f"{option} {wanted!r:.60} is not among the {len(labels)} fitted users: {known}{did_you_mean(labels, wanted)}"
+    )
+
+
+def did_you_mean(labels: list[Any], wanted: str) -> str:
+    """Somebody whose label reads almost so.
+
+    >>> did_you_mean(["Ada", "Ben"], "ada")
+    "; did you mean 'Ada'?"
+    """
+    reads = {str(label).casefold(): str(label) for label in labels}
+    near = difflib.get_close_matches(wanted.casefold(), reads, 1, 0.75)
+    return f"; did you mean {reads[near[0]]!r:.60}?" if near else ""
 
 
 def known_as(labels: list[Any], wanted: list[Any]) -> list[Any]:
@@ -151,36 +172,42 @@ def known_as(labels: list[Any], wanted: list[Any]) -> list[Any]:
     return [find(label) for label in wanted]
 
 
-def refuse_other_features(model: Any, source: Path, dim: int, given: tuple[str, ...] | None) -> None:
-    """What is predicted or ranked is described as what was fitted: as many features, in the same order."""
-    fitted = model.feature_names_ or ()
-    if dim != model.n_features_in_:
+def as_fitted(model: Any, file: Path, given: Described) -> Described:
+    """What is predicted, ranked or learnt from, described as what was fitted: the same features in the same order."""
+    with in_file(file):
+        described = given.described_by(model.feature_names_)
+    if given.dim != model.n_features_in_:
         raise InvalidParameter(
-            f"{source} has {dim} features, but the model was fitted with {model.n_features_in_}; "
+            f"{file} has {given.dim} features, but the model was fitted with {model.n_features_in_}; "
             "describe both in the same way"
         )
-    if given and given != fitted and sorted(given) == sorted(fitted):
-        raise InvalidParameter(f"--features must be in the order in which the model was fitted: {','.join(fitted)}")
+    return described
+
+
+def features_for(model: Any, file: Path, given: str | None) -> tuple[str, ...] | None:
+    """The columns that were named; otherwise those of the fit, where the file has them, maybe of both sides."""
+    names: tuple[str, ...] | None = model.feature_names_
+    if given is not None or names is None:
+        return listed(given)
+    with in_file(file), without_panics(file):
+        columns = read_columns(file)
+    starts = ("", *(f"{one}_" for one, _ in (*BEFORE_FEATURES, SIDES[2])))
+    return names if any(all(start + name in columns for name in names) for start in starts) else None
 
 
 def candidates_for(model: Any, file: Path, mapping: dict[str, str], features: str | None) -> Shown:
     """Candidates that are described as what the model was fitted on, with their texts."""
     with without_panics(file):
-        shown = read_shown(file, mapping, listed(features), model.feature_names_)
-    refuse_other_features(model, file, shown.candidates.dim, shown.candidates.feature_names)
-    return shown
+        shown = read_shown(file, mapping, features_for(model, file, features))
+    candidates = as_fitted(model, file, shown.candidates)
+    return replace(shown, candidates=candidates, feature_names=candidates.feature_names or model.feature_names_)
 
 
 def votes_of(model: Any, file: Path, columns: dict[str, str]) -> Votes:
     """The `--votes` that a model was fitted on."""
     with without_panics(file):
         votes = read_votes(file, columns)
-    if votes.data.dim != model.n_features_in_:
-        raise InvalidParameter(
-            f"--votes {file}: {votes.data.dim} features, but the model was fitted on {model.n_features_in_}; "
-            "give the rows it was fitted on"
-        )
-    return votes
+    return replace(votes, data=as_fitted(model, file, votes.data))
 
 
 def print_lines(text: str) -> None:
@@ -205,7 +232,7 @@ def check_folder(folder: Path, written: Collection[str] = (), *signs: str) -> No
     Files of the names that are `written` are only replaced beside one of the `signs` that the same command wrote them.
     """
     if not folder.name and folder != Path("/"):
-        raise InvalidParameter("--out needs the name of a folder")
+        raise InvalidParameter(f"--out {folder}: the folder is replaced as a whole; give one with a name of its own")
     if folder.exists() and not folder.is_dir():
         raise InvalidParameter(f"--out {folder}: there is a file of that name; give a folder")
     foreign = next((name for name in written if (folder / name).exists()), None)

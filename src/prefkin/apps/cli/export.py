@@ -9,10 +9,12 @@ from typing import Any
 import typer
 
 from prefkin.apps.cli.console import (
+    as_fitted,
     check_file,
     check_folder,
     column_map,
     err,
+    features_for,
     find_user,
     out,
     table,
@@ -175,12 +177,8 @@ def _questions(
     check_file("--out", path, [candidates, plan, folder], ())
     model = load(folder)
     with without_panics(candidates):
-        items = read_items(candidates)
-    if items.candidates.dim != model.n_features_in_:
-        raise InvalidParameter(
-            f"--candidates {candidates}: {items.candidates.dim} features, but the model was fitted on "
-            f"{model.n_features_in_}; they need the same"
-        )
+        items = read_items(candidates, features_for(model, candidates, None))
+    items = replace(items, candidates=as_fitted(model, candidates, items.candidates))
     with working():
         if plan is not None:
             questions = planned_questions(plan, items)

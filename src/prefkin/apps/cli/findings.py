@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from prefkin.models.base import PreferenceModel
 from prefkin.models.coverage import feature_name
 from prefkin.models.files import MODEL_FILE
 from prefkin.models.likeness import in_words
-from prefkin.models.reports import Summary
+from prefkin.models.reports import Summary, counted
 
 __all__ = [
     *("comparison", "finite", "former_facts", "kept", "model_bytes", "next_steps", "print_comparison"),
@@ -105,6 +106,16 @@ def former_facts(folder: Path) -> dict[str, Any]:
         err.print(f"note: {file} is damaged; how methods compared is not known from it")
         return {}
     return dict(found)
+
+
+def say_what_is_replaced(former: dict[str, Any], facts: dict[str, Any], folder: Path) -> None:
+    """A note where the folder held a model of other people, or answers that came later."""
+    with suppress(KeyError, TypeError, ValueError):  # edited by hand
+        people, now = ({person["user"] for person in each["per_user"]} for each in (former, facts))
+        if people != now or "updated" in former:
+            held = f"{counted(len(people), 'user')} and {counted(former['comparisons'], 'comparison')}"
+            later = ", with answers from prefkin update" if "updated" in former else ""
+            err.print(f"note: {folder} held a model of {held}{later}; it is replaced")
 
 
 def comparison(result: Comparison) -> dict[str, Any]:

@@ -15,12 +15,22 @@ from prefkin.apps.cli.console import (
     about,
     check_folder,
     comparisons_from,
+    listed,
     out,
     refuse_sources,
     working,
     write_folder,
 )
-from prefkin.apps.cli.findings import comparison, kept, next_steps, print_comparison, print_summary, summary
+from prefkin.apps.cli.findings import (
+    comparison,
+    former_facts,
+    kept,
+    next_steps,
+    print_comparison,
+    print_summary,
+    say_what_is_replaced,
+    summary,
+)
 from prefkin.apps.cli.fit_folder import fit_folder
 from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
@@ -103,7 +113,8 @@ def fit(
             "--memory, --workers and --scheduler are for a folder of .parquet files that is fitted shard by shard: "
             "without --compare, --features, --items, --names, --yes, --ties and other methods"
         )
-    data = comparisons_from(file, mapping, features, items, drop, names, yes, ties)
+    data = comparisons_from(file, mapping, listed(features), items, drop, names, yes, ties)
+    former = former_facts(out_dir)
     name = method if gamma is None and method != BEST else type(model).__name__
     with working(), about(file):
         beside = _beside(file if items is None else items, data)
@@ -114,6 +125,7 @@ def fit(
         facts, drawn, result = summary(model, name, found), data if pictures else None, None
         contents = kept(model, facts, drawn) | beside
         write_folder(out_dir, contents, WRITTEN)  # before a word is said: output may fail
+    say_what_is_replaced(former, facts, out_dir)
     print_summary(model, found, facts)
     if compared:
         with working(), about(file):

@@ -43,14 +43,14 @@ def plan(
     check_file("--out", out_file, [candidates, folder], ())
     model = load(folder)
     labels = model.users_.tolist()
-    absent, costs = [find_user(labels, name) for name in away], {}
+    absent, costs = [find_user(labels, name, "--away") for name in away], {}
     for each in cost:
         name, _, price = each.rpartition("=")
         try:
             paid = float(price)
         except ValueError:
             raise InvalidParameter(f"--cost takes USER=COST, for example ann=2.5; got {each!r}") from None
-        costs[find_user(labels, name)] = paid
+        costs[find_user(labels, name, "--cost")] = paid
     cands = candidates_for(model, candidates, column_map(mapping), features).candidates
     with working():
         found = model.plan_questions(cands, budget, per_person=per_person, away=absent, costs=costs)

@@ -9,14 +9,14 @@ import numpy as np
 import typer
 
 from prefkin.apps.cli.console import (
+    as_fitted,
     check_file,
     column_map,
     err,
+    features_for,
     file_format,
     known_as,
-    listed,
     out,
-    refuse_other_features,
     without_panics,
     working,
     write_file,
@@ -52,11 +52,12 @@ def predict(
     check_file("--out", out_file, [pairs, folder, items])
     model = load(folder)
     with without_panics(pairs):
-        asked = read_pairs(pairs, column_map(mapping), features=listed(features), items=items)
+        named = features_for(model, pairs if items is None else items, features)
+        asked = read_pairs(pairs, column_map(mapping), features=named, items=items)
         own = untouched(asked.columns, pairs, file_format(out_file))
     if PROBABILITY in own:
         raise InvalidTable(f"{pairs}: there is a column {PROBABILITY} already; rename it")
-    refuse_other_features(model, pairs, asked.Z.shape[1], asked.feature_names)
+    asked = as_fitted(model, pairs, asked)
     with working():
         chance = _chance(model, asked, pairs, newcomers)
     written: dict[str, list[Any]] = {

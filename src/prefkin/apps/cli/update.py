@@ -12,13 +12,13 @@ from prefkin.apps.cli.console import (
     ITEMS_FILE,
     WRITTEN,
     about,
+    as_fitted,
+    candidates_for,
     column_map,
     comparisons_from,
+    features_for,
     known_as,
-    listed,
     out,
-    refuse_other_features,
-    without_panics,
     working,
     write_file,
     write_folder,
@@ -28,7 +28,6 @@ from prefkin.data.candidates import Candidates
 from prefkin.data.comparisons import Comparisons
 from prefkin.data.digest import digest
 from prefkin.data.storage import label_from_json
-from prefkin.data.tables import read_candidates
 from prefkin.decide.states import answers_of, fingerprint, read_state
 from prefkin.errors import InvalidComparisons, InvalidParameter, SessionError
 from prefkin.models.files import ENCODER_FILE, load
@@ -54,8 +53,7 @@ def update(
     """
     model, cands = load(folder), None
     if candidates is not None:
-        with without_panics(candidates):
-            cands = read_candidates(candidates, column_map(mapping), features=listed(features))
+        cands = candidates_for(model, candidates, column_map(mapping), features).candidates
     past, parts = dict(model._past), list[Comparisons]()
     former = model._digest if model._in_shards is None else model._in_shards.digest
     known = [*past.get("models", []), former]
@@ -63,10 +61,11 @@ def update(
         if file.suffix == SESSION:
             data = _session_answers(file, cands, known, past)
         else:
-            data = comparisons_from(file, mapping, features, items, drop)
+            named = features_for(model, file if items is None else items, features)
+            data = comparisons_from(file, mapping, named, items, drop)
             _refuse_twice(file, data, past)
         if data is not None:
-            refuse_other_features(model, file, data.dim, data.feature_names)
+            data = as_fitted(model, file, data)
             with about(file):
                 parts.append(_with_known_labels(data, model))
                 if file.suffix != SESSION and model._in_shards is None:

@@ -18,6 +18,7 @@ from prefkin.decide.belief import Belief
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import InvalidParameter
 from prefkin.inference.information import confidence_width
+from prefkin.models.calls import as_fitted
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import ItemRegularity
 
@@ -156,6 +157,7 @@ def offline_bound(
         span = best_span = FEATURE_SPAN / float(np.sqrt(least))
     else:
         w = np.zeros(d) if reference is None else np.asarray(reference, dtype=np.float64)
+        candidates = as_fitted(model, candidates)
         mean = model.policy(user, candidates, reference=w).mean
         belief = Belief.from_information(model.theta_[model.position(user)], M)
         span = float(belief.norm((mean - w)[None])[0])

@@ -36,10 +36,10 @@ from prefkin.inference.many import estimate_users
 from prefkin.models.base import PreferenceModel
 from prefkin.models.calls import (
     about_users,
+    as_fitted,
     generator,
     on_its_threads,
     refuse_a_second_label,
-    refuse_other_candidates,
     refuse_other_random_state,
     refuse_other_threads,
 )
@@ -496,9 +496,9 @@ class PrefKin(PreferenceModel):
         >>> session.belief.chance.shape  # of each group, and of standing alone
         (4,)
         """
-        refuse_other_candidates(candidates)
-        refuse_a_second_label(user, label)
         check_is_fitted(self)
+        candidates = as_fitted(self, candidates)
+        refuse_a_second_label(user, label)
         rule = rule if rule is not None else "information" if user is None else "posterior"
         settings: dict[str, Any] = {"rule": rule, "repeat": repeat, "rng": generator(random_state)}
         settings |= {"user": user, "model": self._digest}
