@@ -19,6 +19,7 @@ from prefkin.execution.blas import in_one_order
 from prefkin.inference.propagation import Sites
 from prefkin.inference.quadratics import Quadratics, Signed, Terms, expand
 from prefkin.inference.quadratics.evidence import set_evidence
+from prefkin.inference.steps import heavy
 from prefkin.models.prefkin.degrees import NEAR, averaged, partition_prior
 from prefkin.models.prefkin.merging import PartitionPrior, as_share, crowd_prior, merge, partition_evidence, summed_sets
 from prefkin.models.prefkin.mixture import AllTerms, Apart, Centres, Mixture, Prior, alone_in, solved
@@ -60,9 +61,14 @@ def _from_start(
     partition = merge(terms, prior, partition, effort.partners)
     if any(_same_partition(partition, _partition(one.share)) for one in known):
         return []
-    turn = 0
+    turn, judged = (
+        0,
+        not heavy(data).any(),
+    )  # sites of heavy answers follow slowly; until then evidence may claim anything
     while True:
-        begun = _Begun(partition, sites, ahead, _total_evidence(users, terms, partition, ahead)) if turn > 0 else None
+        begun = None
+        if judged and turn > 0:
+            begun = _Begun(partition, sites, ahead, _total_evidence(users, terms, partition, ahead))
         share, last = as_share(partition), turn == effort.rounds - 1
         if is_crowd(len(data)):
             ahead = ahead._replace(lonely=PartitionPrior.of(np.bincount(partition)).alone)
