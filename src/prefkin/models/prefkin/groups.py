@@ -61,14 +61,12 @@ def _from_start(
     partition = merge(terms, prior, partition, effort.partners)
     if any(_same_partition(partition, _partition(one.share)) for one in known):
         return []
-    turn, judged = (
-        0,
-        not heavy(data).any(),
-    )  # sites of heavy answers follow slowly; until then evidence may claim anything
+    judged = not heavy(data).any()  # sites of heavy answers follow slowly; until then evidence may claim anything
+    turn, share = 0, as_share(partition)
     while True:
         begun = None
         if judged and turn > 0:
-            begun = _Begun(partition, sites, ahead, _total_evidence(users, terms, partition, ahead))
+            begun = _Begun(partition, share, sites, ahead, _total_evidence(users, terms, partition, ahead))
         share, last = as_share(partition), turn == effort.rounds - 1
         if is_crowd(len(data)):
             ahead = ahead._replace(lonely=PartitionPrior.of(np.bincount(partition)).alone)
@@ -89,7 +87,8 @@ def _from_start(
         terms, before = users.at(ahead.within), _partition(share)
         if begun is not None and begun.beats(data, users, terms, before, ahead, effort.pace):
             del users, terms
-            sites, ahead, before = begun.again(data).refined(data, step=effort.pace), begun.prior, begun.partition
+            sites, ahead, share = begun.again(data).refined(data, step=effort.pace), begun.prior, begun.share
+            before = begun.partition
             users = expand(data, sites)
             terms = users.at(ahead.within)
         partition = merge(terms, ahead, before, effort.partners)
@@ -105,6 +104,8 @@ def _from_start(
                 del users, terms
                 users = expand(data, sites)
                 terms = users.at(ahead.within)
+        if not _same_partition(partition, _partition(share)):
+            share = as_share(partition)
         turn += 1
 
 
@@ -116,6 +117,7 @@ class _Begun(NamedTuple):
     """
 
     partition: IntArray
+    share: FloatArray  # memberships, of which these sets are the likeliest
     sites: Sites
     prior: Prior
     evidence: float
@@ -142,7 +144,7 @@ class _Begun(NamedTuple):
 
     def again(self, data: Signed) -> Mixture:
         """Everybody where they stood."""
-        return solved(expand(data, self.sites), self.sites, as_share(self.partition), self.prior)
+        return solved(expand(data, self.sites), self.sites, self.share, self.prior)
 
 
 def _kept(data: Signed, there: Mixture, before: IntArray, merged: IntArray, pace: float) -> tuple[IntArray, Sites]:
