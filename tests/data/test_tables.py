@@ -431,6 +431,14 @@ def test_marks_of_rows_are_no_features_unless_they_are_named(name):
     assert read_comparisons(votes, features=["tone", name]).feature_names == ("tone", name)
 
 
+def test_texts_of_digits_and_truths_are_no_features():
+    votes = pl.DataFrame({"user": list("aabb"), "y": [1, 0, 1, 0], "price": [1, 2, 3, 4], "time": [3, 1, 2, 5]})
+    votes = votes.with_columns(postcode=pl.Series(["94110", "10115", "75001", "20095"]))
+    frame = votes.to_pandas().assign(seen=pd.Series([True, None, False, True], dtype=object))
+    with pytest.warns(FeaturesWarning, match="use: price,time; left out: postcode,seen;"):
+        assert read_comparisons(frame).feature_names == ("price", "time")
+
+
 @pytest.mark.parametrize("slip", ["abc", "1,5"])
 @pytest.mark.parametrize("how", ["csv", "polars", "pandas"])
 def test_a_slip_in_a_column_of_differences_is_told_by_its_row(tmp_path, slip, how):

@@ -33,7 +33,8 @@ ITEM_FIELDS = ("item", "phi")
 BEFORE_FEATURES = (("first", "second"), ("left", "right"), ("a", "b"), ("option_a", "option_b"))  # of either side
 SHOWN = ("text", "prompt", "image")  # to people, never features
 MARKS = re.compile(  # of rows: when, in which place, about what
-    r"(?i:|(.*[ _.-])?(id|uuid|timestamp|date|datetime)|time|index|idx|row|nr|\w+_at|unnamed.*)|.*[a-z]I[dD]"
+    r"(?i:|(.*[ _.-])?(id|uuid|timestamp|date|datetime)|index|idx|(created|updated|answered|submitted)_at|unnamed.*)"
+    r"|.*[a-z]I[dD]"
 )
 CHOOSE = "features=[...] (--features A,B,C)"
 FEATURE_FIELDS = ("z", "first", "second", "phi", "chosen_embedding", "rejected_embedding")

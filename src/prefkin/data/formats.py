@@ -348,16 +348,23 @@ def holds_vectors(column: Any) -> bool:
 
 
 def holds_numbers(column: Any) -> bool:
-    """Is each entry one number? Where texts stand among more numbers, it was meant to be one."""
+    """Is each entry one number? Where others stand among more numbers, it was meant to be one.
+
+    A column of nothing but digits that whoever made the table took for texts is one of texts: postcodes, sessions.
+    """
     if isinstance(column, np.ndarray):
         if column.ndim > 1 or column.dtype.kind not in "UO":
             return column.ndim == 1 and column.dtype.kind in "iuf"
     elif column.dtype not in (nw.String, nw.Object):
         return bool(column.dtype.is_numeric())
     given = [value for value in label_column(column).tolist() if not _no_number(value)]
-    return 2 * sum(
-        is_number(value) if isinstance(value, str) else isinstance(value, int | float) for value in given
-    ) > len(given)
+    numbers = [is_number(value) if isinstance(value, str) else _is_real(value) for value in given]
+    digits = all(numbers) and all(isinstance(value, str) for value in given)
+    return not digits and 2 * sum(numbers) > len(given)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def untouched(columns: Columns, source: Any, suffix: str) -> Columns:

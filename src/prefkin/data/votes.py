@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,9 @@ class Votes:
         return json.dumps([prompt, *sides], sort_keys=True, default=str)
 
 
-def read_votes(path: Path, columns: Mapping[str, str]) -> Votes:
+def read_votes(path: Path, columns: Mapping[str, str], features: Sequence[str] | None = None) -> Votes:
     """The texts of a file, chosen and rejected or left and right, and their features as `prefkin fit` reads them."""
-    data = read_comparisons(path, columns)
+    data = read_comparisons(path, columns, features=features)
     names = {name: columns.get(name, name) for name in ("prompt", *sum(SIDES, ()))}
     table = read_columns(path, list(names.values()))
     texts = {name: label_column(table[theirs]).tolist() for name, theirs in names.items() if theirs in table}

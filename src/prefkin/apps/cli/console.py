@@ -206,7 +206,7 @@ def candidates_for(model: Any, file: Path, mapping: dict[str, str], features: st
 def votes_of(model: Any, file: Path, columns: dict[str, str]) -> Votes:
     """The `--votes` that a model was fitted on."""
     with without_panics(file):
-        votes = read_votes(file, columns)
+        votes = read_votes(file, columns, features_for(model, file, None))
     return replace(votes, data=as_fitted(model, file, votes.data))
 
 
