@@ -29,9 +29,9 @@ def in_turns(data, labels):
 
 
 @in_one_order
-def settle_in_turns(known, who, data, first):
-    """As `settling.settle`, with the `first` so many placed before the others."""
-    parts = Turns(known, who, data, first)
+def settle_in_turns(known, who, data, first, labels, most):
+    """As `settling.settle`, with the `first` so many placed before the others, and `most` of those alone looked at."""
+    parts = Turns(known, who, data, first, labels, most)
     around = settle_parts(parts, known)
     return replace(finish(data, State.joined(list(parts.states.values())), around), others=None)
 
@@ -39,7 +39,8 @@ def settle_in_turns(known, who, data, first):
 class Turns:
     """Everybody is one part, or two: the `first` so many, and then the others."""
 
-    def __init__(self, known, who, data, first):
+    def __init__(self, known, who, data, first, labels, most):
+        self.labels, self.most = labels, most
         self.cuts = np.array([0, len(data)] if first is None else [0, first, len(data)])
         self.known, self.who = known, who
         self.data = [data.between(slice(*each)) for each in pairwise(self.cuts)]
@@ -59,7 +60,9 @@ class Turns:
     def alone(self, around, most):
         alone = [np.flatnonzero(alone_in(state.share) > 0.5) for state in self.states.values()]
         part, position = np.repeat(np.arange(len(alone)), [len(each) for each in alone]), np.concatenate(alone)
-        chosen = np.linspace(0, len(part) - 1, min(len(part), most)).astype(int)
+        assert self.most < most
+        by_label = np.argsort(self.labels[self.cuts[part] + position])
+        chosen = by_label[np.linspace(0, len(part) - 1, min(len(part), self.most)).astype(int)]
         part, position = part[chosen], position[chosen]
         return Alone.joined(
             [alone_of(data, self.states[k], position[part == k], around.prior, k) for k, data in enumerate(self.data)]

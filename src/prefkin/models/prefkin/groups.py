@@ -104,8 +104,7 @@ def _from_start(
                 del users, terms
                 users = expand(data, sites)
                 terms = users.at(ahead.within)
-        if not _same_partition(partition, _partition(share)):
-            share = as_share(partition)
+        share = _of_the_likeliest(share) if _same_partition(partition, _partition(share)) else as_share(partition)
         turn += 1
 
 
@@ -255,6 +254,17 @@ def _partition(share: FloatArray) -> IntArray:
     lone = where == share.shape[1]
     where[lone] = share.shape[1] + np.arange(lone.sum())
     return np.unique(where, return_inverse=True)[1]
+
+
+def _of_the_likeliest(share: FloatArray) -> FloatArray:
+    """Memberships of sets that are somebody's likeliest, as if there were no others.
+
+    >>> _of_the_likeliest(np.array([[0.6, 0.25], [0.75, 0.25]])).tolist()
+    [[0.8], [1.0]]
+    """
+    likeliest = np.unique(np.argmax(np.column_stack([share, 1.0 - share.sum(axis=1)]), axis=1))
+    kept = np.isin(np.arange(share.shape[1]), likeliest)
+    return share[:, kept] / (1.0 - share[:, ~kept].sum(axis=1, keepdims=True))
 
 
 def _same_partition(one: IntArray, other: IntArray) -> bool:

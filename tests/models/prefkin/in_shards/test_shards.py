@@ -123,7 +123,7 @@ def test_placing_in_shards_is_placing_in_memory(sampled, tmp_path, spread, users
     everybody, who, first = in_turns(data, some.labels[lesson.known])
     assert (first is None) == (users == USERS)  # of many, some are placed first
     rows = lesson.metric.signed(everybody)
-    found = settle_in_turns(lesson.chosen, who, rows, first)
+    found = settle_in_turns(lesson.chosen, who, rows, first, everybody.labels, most=2)  # as so little memory allows
     order, at = by_label(model), np.argsort(everybody.labels)
     np.testing.assert_allclose(model.theta_[order], lesson.metric.preferences(found.mean)[at], atol=1e-9)
     np.testing.assert_allclose(model.membership_[order], found.weights[at], atol=1e-9)
