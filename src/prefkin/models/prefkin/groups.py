@@ -259,8 +259,8 @@ def _partition(share: FloatArray) -> IntArray:
 def _of_the_likeliest(share: FloatArray) -> FloatArray:
     """Memberships of sets that are somebody's likeliest, as if there were no others.
 
-    >>> _of_the_likeliest(np.array([[0.6, 0.25], [0.75, 0.25]])).tolist()
-    [[0.8], [1.0]]
+    >>> _of_the_likeliest(np.array([[0.375, 0.25], [0.75, 0.25]])).tolist()
+    [[0.5], [1.0]]
     """
     likeliest = np.unique(np.argmax(np.column_stack([share, 1.0 - share.sum(axis=1)]), axis=1))
     kept = np.isin(np.arange(share.shape[1]), likeliest)
