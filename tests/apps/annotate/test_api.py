@@ -9,6 +9,11 @@ from sqlalchemy.exc import OperationalError
 from prefkin.apps.annotate.knowledge import Knowledge
 
 
+def asked(question):
+    """Without the forecast, which is made in the background and may come between two replies."""
+    return {name: value for name, value in question.items() if name not in ("about", "enough")}
+
+
 def test_a_conversation(world, items):
     question = world.call("GET", "/api/question", "Ada").json()
     assert set(question) == {"id", "context", "prompt", "left", "right", "answered", "about", "enough"}
@@ -16,12 +21,12 @@ def test_a_conversation(world, items):
     assert question["about"] >= 1
     x = items.candidates.contexts.tolist().index(question["context"])
     assert question["left"]["text"] == items.text(x, int(question["left"]["action"]))
-    assert world.call("GET", "/api/question", "Ada").json() == question
+    assert asked(world.call("GET", "/api/question", "Ada").json()) == asked(question)
     taken = world.call("POST", "/api/answer", "Ada", json={"id": question["id"], "choice": "left"}).json()
     assert taken["answered"] == 1
     assert taken["next"]["id"] != question["id"]
     again = world.call("POST", "/api/answer", "Ada", json={"id": question["id"], "choice": "right"}).json()
-    assert again == taken
+    assert (again["answered"], asked(again["next"])) == (1, asked(taken["next"]))
     skipped = world.call("POST", "/api/answer", "Ada", json={"id": taken["next"]["id"], "choice": "skip"}).json()
     assert skipped["answered"] == 1
     undone = world.call("POST", "/api/undo", "Ada").json()
