@@ -77,8 +77,8 @@ def _from_start(
             share = assign(every, share, prior, 2 * effort.moves if last else effort.moves, effort.contenders)
         found = solved(users, sites, share, prior, terms=terms)
         if last or (turn > 0 and _as_before(share, partition)):
-            if begun is not None and begun.stays(found, data, effort.pace):
-                found = begun.again(data)
+            if begun is not None and begun.beats_moved(found, data, effort.pace):
+                found = begun.restored(data)
             return [replace(found, evidence=_believable_evidence(data, found))]
         stretch = _stretch(data, found) if turn == 0 and very_thin(data) else 1.0
         sites = found.refined(data, stretch, effort.pace)
@@ -87,7 +87,7 @@ def _from_start(
         terms, before = users.at(ahead.within), _partition(share)
         if begun is not None and begun.beats(data, users, terms, before, ahead, effort.pace):
             del users, terms
-            sites, ahead, share = begun.again(data).refined(data, step=effort.pace), begun.prior, begun.share
+            sites, ahead, share = begun.restored(data).refined(data, step=effort.pace), begun.prior, begun.share
             before = begun.partition
             users = expand(data, sites)
             terms = users.at(ahead.within)
@@ -121,8 +121,8 @@ class _Begun(NamedTuple):
     prior: Prior
     evidence: float
 
-    def stays(self, found: Mixture, data: Signed, pace: float) -> bool:
-        """Should people go back? Sites are still those from before they moved."""
+    def beats_moved(self, found: Mixture, data: Signed, pace: float) -> bool:
+        """`beats`, where sites are still those from before people moved."""
         partition = _partition(found.share)
         if _same_partition(partition, self.partition):
             return False
@@ -138,10 +138,10 @@ class _Begun(NamedTuple):
         reached = _total_evidence(users, terms, partition, prior) + TRUST.clearly
         if reached > self.evidence:
             return False
-        matched = expand(data, self.again(data).refined(data, step=pace))
+        matched = expand(data, self.restored(data).refined(data, step=pace))
         return _total_evidence(matched, matched.at(self.prior.within), self.partition, self.prior) > reached
 
-    def again(self, data: Signed) -> Mixture:
+    def restored(self, data: Signed) -> Mixture:
         """Everybody where they stood."""
         return solved(expand(data, self.sites), self.sites, self.share, self.prior)
 
