@@ -13,7 +13,7 @@ from prefkin.errors import InvalidParameter
 __all__ = ["FOLDS", "PREDICT_FOR", "by_content", "held_out_folds", "leverage", "probe_users"]
 
 FOLDS = 3
-PREDICT_FOR = ("auto", "new items", "known items")
+PREDICT_FOR = ("auto", "new items", "known items", "rows")
 LARGEST = 0.36  # of all rows: what is held out at once when everything that hangs together is; about a third
 EVERYWHERE = 0.5  # share of rows above which an item is in all that will be asked
 ENOUGH = 0.2  # of the rows are judged by, else fewer folds are made of items
@@ -71,9 +71,9 @@ def held_out_folds(
     pair = np.unique(key, return_inverse=True)[1]
     order = key if order is None else order
     ways: list[list[tuple[BoolArray, BoolArray]]] = []
-    if users.contexts is not None and _people_have_several(users, users.contexts):
+    if users.contexts is not None and predict_for != "rows" and _people_have_several(users, users.contexts):
         ways.append(_whole(users, users.contexts, order, folds))
-    if not ways and predict_for != "known items":
+    if not ways and predict_for not in ("known items", "rows"):
         if users.items is not None:
             ways.append(_sharing_no_item(users, users.items, pair, order, folds, deals))
         elif users.topics is not None and _can_be_held_out(users, users.topics):

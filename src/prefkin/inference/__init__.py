@@ -14,4 +14,10 @@ components   one person's answers under each of several priors
 quadratics   each user's log-likelihood as a quadratic
 steps        a step of expectation propagation, no longer than it should be
 modes        sites at the mode, for those whose sites do not settle
+model        the hierarchical model on one page, and its types
+likelihood   tilted moments of an answer's likelihood
+factors      Gaussian factors in canonical form
+hierarchy    the E-step: messages from users to group means, and moments back
+ep           expectation propagation: sites, the sweep, and the loop
+_ep_kernels  inner loops of these, compiled by numba
 """

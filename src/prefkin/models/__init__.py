@@ -9,5 +9,6 @@ likeness   who is like whom, and groups in a few words
 files      models on disk, in one file or as a folder of shards
 off_c2pl   the paper's algorithm
 prefkin    evidence decides who is pooled, and how much
+hierarchical  the core of PrefKin that will replace `prefkin`
 baselines  what PrefKin has to beat, tuned
 """

@@ -1,0 +1,161 @@
+"""Expectation propagation (Minka, 2001): each answer's likelihood becomes a Gaussian site in its margin.
+
+`run` is the only loop: an E-step given the sites, an M-step where hyperparameters are learnt, and a parallel sweep over
+all sites. An answer of weight w ≥ 1 counts as w answers with a site each, so that weight 2 is two rows; one of weight
+w < 1 has the likelihood p(y | m)ʷ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from prefkin.data.arrays import FloatArray
+from prefkin.inference.hierarchy import Moments, group_posterior, messages_of, user_moments
+from prefkin.inference.likelihood import Laplace, Logistic
+from prefkin.inference.model import Design, Gaussian, Groups, Likelihood, Population, PopulationLaw
+
+__all__ = ["Convergence", "Fit", "MStep", "Sites", "cavities", "run", "sweep"]
+
+MStep = Callable[[Moments, Groups, Population], tuple[Population, float]]
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """When expectation propagation stops, and how it is damped."""
+
+    max_iter: int = 60
+    tol: float = 0.01  # largest change of a margin by its site, in posterior standard deviations, and of log scales
+    damping: float = 0.7  # factor on the step length when changes grow,
+    least_damping: float = 0.1  # down to this
+    diverged: float = 1.0  # change after `max_iter` from which Laplace's approximation takes over
+    least_cavity: float = 0.1  # share of a margin's precision that the cavity keeps at least
+
+
+class Sites(NamedTuple):
+    """exp(level + nu m − tau m²/2) of every row, all copies of an answer together."""
+
+    tau: FloatArray  # (n,)
+    nu: FloatArray
+    level: FloatArray
+
+    @classmethod
+    def start(cls, design: Design, likelihood: Likelihood, variance: float) -> Sites:
+        """Matched to margins of this variance about which nothing else is known."""
+        zero = np.zeros(len(design.y))
+        return sweep(design, cls(zero, zero, zero), zero, zero + variance, likelihood)[0]
+
+    def take(self, rows: Any) -> Sites:
+        """Of some rows."""
+        return Sites(*(each[rows] for each in self))
+
+
+class Fit(NamedTuple):
+    """Sites, and the posterior that they give under the hyperparameters."""
+
+    sites: Sites
+    share: FloatArray  # (U, C) responsibilities
+    population: Population
+    groups: Groups
+    moments: Moments
+    spread: FloatArray  # (U,)
+    n_iter: int
+    converged: bool
+
+
+def cavities(
+    design: Design, sites: Sites, mean: FloatArray, variance: FloatArray, least: float = 0.1
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of each margin without one copy of its answer.
+
+    Under a mixture a margin's variance may exceed that of its site; then only a part is taken out.
+    """
+    copies = np.maximum(design.weight, 1.0)
+    tau, nu, precision = sites.tau / copies, sites.nu / copies, 1.0 / variance
+    part = np.minimum(1.0, (1.0 - least) * precision / np.maximum(tau, 1e-300))
+    left = precision - part * tau
+    return (precision * mean - part * nu) / left, 1.0 / left
+
+
+def sweep(
+    design: Design,
+    sites: Sites,
+    mean: FloatArray,
+    variance: FloatArray,
+    likelihood: Likelihood,
+    damping: float = 1.0,
+    least: float = 0.1,
+) -> tuple[Sites, float]:
+    """All sites matched to their tilted moments at once; the largest change of a margin in standard deviations."""
+    copies, power = np.maximum(design.weight, 1.0), np.minimum(design.weight, 1.0)
+    c, s = cavities(design, sites, mean, variance, least)
+    log_mass, first, second = likelihood.tilted(design.y, power, c + design.offset, s)
+    left = np.maximum(1.0 + s * second, 1e-9)
+    tau, nu = -second / left, (first - c * second) / left
+    old_tau, old_nu = sites.tau / copies, sites.nu / copies
+    tau, nu = old_tau + damping * (tau - old_tau), old_nu + damping * (nu - old_nu)
+    wide = 1.0 + tau * s
+    mass = 0.5 * ((2.0 * nu * c + nu * nu * s - tau * c * c) / wide - np.log(wide))
+    change = np.abs(nu - old_nu - mean * (tau - old_tau)) * np.sqrt(variance)
+    return Sites(copies * tau, copies * nu, copies * (log_mass - mass)), float(change.max(initial=0.0)) / damping
+
+
+def run(
+    design: Design,
+    sites: Sites,
+    share: FloatArray,
+    population: Population,
+    *,
+    likelihood: Likelihood | None = None,
+    law: PopulationLaw | None = None,
+    m_step: MStep | None = None,
+    learn: int = 1,
+    groups: Groups | None = None,
+    rules: Convergence = Convergence(),  # noqa: B008
+) -> Fit:
+    """Sites, and hyperparameters with an `m_step`, until neither changes; `groups` whose means are known stay as given.
+
+    `learn` says what the M-step needs (`_ep_kernels.margins`).
+    """
+    likelihood, law = likelihood or Logistic(), law or Gaussian()
+    rows, spread, damping, before = design.with_root(population.root), np.ones(design.n_users), 1.0, np.inf
+    learn = learn if m_step is not None or not isinstance(law, Gaussian) else 0
+    for n_iter in range(1, rules.max_iter + 1):
+        found = groups or group_posterior(messages_of(rows, *sites, spread, share, population), population)
+        moments = user_moments(rows, sites.tau, sites.nu, spread, share, found, population, learn)
+        new_sites, change = sweep(
+            rows, sites, moments.mean, moments.variance, likelihood, damping, rules.least_cavity
+        )  # fmt: skip
+        new_population, moved = (population, 0.0) if m_step is None else m_step(moments, found, population)
+        converged = change < rules.tol and moved < rules.tol
+        if converged or n_iter == rules.max_iter:
+            break
+        if change > before:
+            damping = max(rules.damping * damping, rules.least_damping)
+        if not isinstance(law, Gaussian):
+            spread = law.spread(_deviation(moments, spread, population), design.dim)
+        if new_population.root is not population.root:
+            rows = design.with_root(new_population.root)
+        sites, population, before = new_sites, new_population, change
+    fit = Fit(sites, share, population, found, moments, spread, n_iter, converged)
+    if change > rules.diverged or not np.isfinite(change):
+        return _laplace(design, fit, likelihood, groups, rules)
+    return fit
+
+
+def _deviation(moments: Moments, spread: FloatArray, population: Population) -> FloatArray:
+    """E|t_u − m_k|² / τ² of each user."""
+    v = population.within * spread
+    square, trace = moments.scores[:, :, 0].sum(1), moments.scores[:, :, 1].sum(1)
+    return spread * (v * (square - trace) + moments.t.shape[1])
+
+
+def _laplace(design: Design, fit: Fit, likelihood: Any, groups: Groups | None, rules: Convergence) -> Fit:
+    """The fit by Laplace's approximation under its hyperparameters, where expectation propagation diverged."""
+    if isinstance(likelihood, Laplace) or not hasattr(likelihood, "log_likelihood"):
+        return fit
+    start = Sites.start(design, Laplace(likelihood), fit.population.within * design.size)
+    return run(design, start, fit.share, fit.population, likelihood=Laplace(likelihood), groups=groups, rules=rules)

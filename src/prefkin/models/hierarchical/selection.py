@@ -1,0 +1,147 @@
+"""Model selection: candidates by log evidence, then by one criterion, the log-loss of held-out answers.
+
+A candidate is a covariance structure of continuous heterogeneity, or clusters in the metric of one. In every fold each
+candidate is learnt from nothing, hyperparameters included. The scales and the temperature of the chosen one are set by
+the same held-out answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.inference.ep import Convergence, Fit, Sites, run
+from prefkin.inference.hierarchy import user_moments
+from prefkin.inference.likelihood import Logistic
+from prefkin.inference.loss import moderated
+from prefkin.inference.model import Design
+from prefkin.models.hierarchical.covariance import Structure
+from prefkin.models.hierarchical.folds import Split
+from prefkin.models.hierarchical.partition.search import search
+from prefkin.models.hierarchical.settings import SCALES, SELECTION
+
+__all__ = ["Calibration", "Candidate", "HeldOut", "best_temperature", "calibrate", "margins_of", "rescaled"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that may be chosen."""
+
+    structure: Structure
+    clustered: bool = False
+
+    @property
+    def name(self) -> str:
+        """For reports."""
+        return f"groups, {self.structure.name}" if self.clustered else self.structure.name
+
+    def fit(self, design: Design, start: Fit | None = None) -> Fit:
+        """Learnt from nothing, by evidence; clusters from `start`, the continuous fit, where it is known."""
+        if start is None:
+            start = fit_continuous(design, self.structure)
+        return search(design, start).fit if self.clustered else start
+
+
+def fit_continuous(design: Design, structure: Structure) -> Fit:
+    """Continuous heterogeneity with this covariance structure."""
+    population = structure.start(design)
+    sites = Sites.start(design.with_root(population.root), Logistic(), SCALES.first_margin_variance)
+    return run(
+        design, sites, np.ones((design.n_users, 1)), population, m_step=structure.m_step(design),
+        learn=structure.learn, rules=Convergence(max_iter=SELECTION.max_iter),
+    )  # fmt: skip
+
+
+def margins_of(design: Design, fit: Fit, X: FloatArray, owner: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Posterior mean and variance of the margins of rows that were not learnt from."""
+    n, users = len(design.y), np.concatenate([design.owner, owner])
+    order = np.argsort(users, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    zero = np.zeros(len(X))
+    joint = Design(
+        np.concatenate([design.X, X])[order], users, users,
+        np.searchsorted(users[order], np.arange(design.n_users + 1)), users,
+    ).with_root(fit.population.root)  # fmt: skip
+    tau, nu = (np.concatenate([each, zero])[order] for each in fit.sites[:2])
+    found = user_moments(joint, tau, nu, fit.spread, fit.share, fit.groups, fit.population)
+    return found.mean[place[n:]], found.variance[place[n:]]
+
+
+def rescaled(design: Design, fit: Fit, within: float, between: float, max_iter: int = 3) -> Fit:
+    """The fit with variances multiplied, and sites matched to that."""
+    population = fit.population
+    population = replace(population, within=population.within * within, between=population.between * between)
+    return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=max_iter))
+
+
+class Calibration(NamedTuple):
+    """What held-out answers say of a candidate."""
+
+    loss: float  # in all
+    temperature: float
+    within: float = 1.0  # factors on the variances
+    between: float = 1.0
+
+
+class HeldOut:
+    """A candidate's fits in the folds, and what they say about the rows left out."""
+
+    def __init__(self, design: Design, splits: list[Split], fit: Callable[[Design], Fit]) -> None:
+        self.parts = [(design.take(split.train), design.take(split.held), split.weight) for split in splits]
+        self.fits = [fit(train) for train, _, _ in self.parts]
+        self.weight = np.concatenate([weight for _, _, weight in self.parts])
+
+    def log_odds(self, within: float = 1.0, between: float = 1.0) -> FloatArray:
+        """Of each held-out answer that was given, with variances multiplied; 0 for users without other answers."""
+        found = []
+        for (train, held, _), fit in zip(self.parts, self.fits, strict=True):
+            if (within, between) != (1.0, 1.0):
+                fit = rescaled(train, fit, within, between)
+            log_odds = moderated(*margins_of(train, fit, held.X, held.owner))
+            heard = np.diff(train.starts)[held.owner] > 0
+            found.append((2.0 * held.y - 1.0) * np.where(heard, log_odds + held.offset, 0.0))
+        return np.concatenate(found)
+
+
+def best_temperature(log_odds: FloatArray, weight: FloatArray) -> Calibration:
+    """The temperature with the least held-out log-loss, with a log-normal prior."""
+
+    def loss(log_temperature: float) -> float:
+        prior = SELECTION.temperature_prior * log_temperature**2
+        return float(weight @ np.logaddexp(0.0, -np.exp(log_temperature) * log_odds)) + prior
+
+    bound = SELECTION.most_log_temperature
+    if float(weight @ (np.log(2.0) - np.logaddexp(0.0, -log_odds))) < SELECTION.beats_a_coin:
+        bound = min(bound, np.log(2.0))  # nothing was learnt that a temperature could sharpen
+    found = minimize_scalar(loss, bounds=(-SELECTION.most_log_temperature, bound), method="bounded")
+    return Calibration(float(found.fun), float(np.exp(found.x)))
+
+
+def calibrate(held: HeldOut) -> Calibration:
+    """Factors on both variances and the temperature, by climbing in half decades: along both, the first, the second."""
+    seen: dict[tuple[float, float], Calibration] = {}
+
+    def loss(at: tuple[float, float]) -> float:
+        if at not in seen:
+            factors = (10.0 ** at[0], 10.0 ** at[1])
+            found = best_temperature(held.log_odds(*factors), held.weight)
+            penalty = SELECTION.scale_prior * sum((x / SELECTION.scale_step) ** 2 for x in at)
+            seen[at] = Calibration(found.loss + penalty, found.temperature, *factors)
+        return seen[at].loss
+
+    at = (0.0, 0.0)
+    for along in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)):
+        for sign in (SELECTION.scale_step, -SELECTION.scale_step):
+            while max(map(abs, at)) < SELECTION.most_scale:
+                new = (at[0] + sign * along[0], at[1] + sign * along[1])
+                if loss(new) >= loss(at):
+                    break
+                at = new
+    loss(at)
+    return seen[at]

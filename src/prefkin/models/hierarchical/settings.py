@@ -1,0 +1,82 @@
+"""Every constant of the method: small dataclasses, each field a full sentence with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SCALES", "SEARCH", "SELECTION", "Scales", "Search", "Selection"]
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Constants of the variances."""
+
+    least_margin_variance: float = 1e-6
+    """Users whose margins vary by less from the group mean are alike."""
+    most_margin_variance: float = 1e4
+    """Beyond this variance of margins nearly every answer is certain, and the data say no more about the variance."""
+    most_change: float = 3.0
+    """One M-step changes a variance by at most this factor, since sites follow only after it."""
+    first_margin_variance: float = 2.0
+    """Learning starts with margins of this variance: clear, but not certain answers."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Constants of the search for a partition."""
+
+    start: float = 0.05
+    """The search starts with this share of the variance within groups, so that merging sees clear differences."""
+    rounds: int = 6
+    """Rounds of merging and reassignment; more changed nothing in planted groups (docs/decisions)."""
+    all_pairs: int = 80
+    """Up to so many clusters all pairs are candidates for merging."""
+    partners: int = 20
+    """Of more clusters, each is compared with so many that are most alike."""
+    contenders: int = 6
+    """So many clusters of each user are asked exactly; more gave the same partitions."""
+    clear: float = 14.0
+    """A user whose likeliest cluster leads by so many nats is not asked exactly."""
+    reassignments: int = 6
+    """Passes of reassignment in a round."""
+    least_share: float = 0.01
+    """Clusters whose responsibilities sum to less are dropped."""
+    most_numbers: int = 1 << 25
+    """Numbers of the matrices of those users among whom groups are sought: a quarter of a gigabyte."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Constants of model selection."""
+
+    folds: int = 5
+    """Folds of the held-out answers."""
+    full_up_to: int = 40
+    """Features up to which diagonal and full covariances are candidates."""
+    directions: int = 128
+    """Beyond so many features choices are made along the leading directions of the rows."""
+    max_iter: int = 60
+    """Iterations of a fit of continuous heterogeneity; most need a quarter."""
+    deals: int = 3
+    """Times that items are dealt to folds, where they recur."""
+    in_span: float = 0.5
+    """Share of the judged rows that must lie in the span of the rows learnt from, else each person's rows are dealt."""
+    temperature_prior: float = 1.0
+    """Held-out log-loss against the squared logarithm of a temperature."""
+    most_log_temperature: float = 1.5
+    """Temperatures are between exp(-1.5) and exp(1.5)."""
+    beats_a_coin: float = 3.0
+    """Held-out answers must beat a coin by so many nats before a temperature above 2 is believed."""
+    scale_prior: float = 0.1
+    """Held-out log-loss against the square of half a decade of a variance."""
+    scale_step: float = 0.5
+    """Variances are moved by half a decade (log10)."""
+    most_scale: float = 6.0
+    """Decades by which a variance is moved at most: by then users are alike, or unrelated."""
+    far_behind: float = 30.0
+    """A candidate whose evidence is so many nats behind the best of its kind is not learnt in the folds."""
+    clearly: float = 1.0
+    """Log evidence by which groups must beat continuous heterogeneity to be a candidate."""
+
+
+SCALES, SEARCH, SELECTION = Scales(), Search(), Selection()
