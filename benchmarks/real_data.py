@@ -2,11 +2,12 @@
 
     PREFKIN_DATA=folder python benchmarks/real_data.py [SET ...] [--splits FIRST COUNT] [--methods NAME ...]
 
-The folder holds choice/, ukpconvarg/, tldr/ and jester/. Each set says what is held out:
+The folder holds choice/, conjoint/, ukpconvarg/, tldr/ and jester/. Each set says what is held out:
 
 | set                              | people, features                             | held out                          |
 |----------------------------------|----------------------------------------------|-----------------------------------|
 | camera, electricity, train       | panels of choices, columns as they are       | 30 % of each person's choice sets |
+| br2017, sw2022, immigration      | paired conjoint surveys; numbers, or levels  | 3 of 8, 1 of 3, 2 of 5 answers    |
 | ukp                              | 60 busiest; 20 principal components, length  | a quarter of the topics           |
 | ukp-minilm384-120, ukp-mpnet768-120 | 60 busiest, 120 training rows each; raw embeddings | the same                 |
 | ukp-minilm384-all, ukp-mpnet768-all | 91 with at least 100 judgements, all rows | the same                          |
@@ -20,6 +21,9 @@ The folder holds choice/, ukpconvarg/, tldr/ and jester/. Each set says what is 
 A choice becomes one comparison: the chosen option against one other, drawn from the set (the binary logit then has the
 parameters of the conditional logit, and answers stay independent); the test rows are all others, each weighing
 1 / (options − 1). "None" is an option whose features are 0. Sides are shuffled. Only people with rows in both parts.
+
+The answers of a conjoint survey are independent pairs of profiles, each weighing 1, with the sides as they were shown.
+A level is a column of 0 and 1; the first level of each attribute, in alphabetical order, has none.
 
 PrefKin gets what a user would have: both sides, and contexts where rows share them (topics, posts); with `--bare` only
 Z, y and users. Rivals (rivals.py) are tuned by folds that hold out what the test holds out.
@@ -35,6 +39,7 @@ The methods "units" and "mixed", which must be asked for, are PrefKin on feature
 
 import argparse
 import csv
+import gzip
 import sys
 import time
 import warnings
@@ -57,6 +62,7 @@ from prefkin.reproduce.worlds.ukp import read_ukp
 FOLDS = 3
 CHANGES = ("units", "mixed")
 PANELS = ("camera", "electricity", "train")
+SURVEYS = {"br2017": 5, "sw2022": 2, "immigration": 3}  # answers of each respondent to learn from
 COMPONENTS = tuple(f"ukp-pc{k}" for k in (16, 64, 250, 260, 384))
 TEXTS = (
     *("ukp", "ukp-minilm384-120", "ukp-mpnet768-120", "ukp-minilm384-all", "ukp-mpnet768-all"),
@@ -64,7 +70,7 @@ TEXTS = (
     *("tldr", "tldr-768"),
 )
 JOKES = (*(f"jester{n}{known}" for known in ("", "k") for n in (20, 50, 200)), "jester-rankings")
-SETS = (*PANELS, *TEXTS, *JOKES)
+SETS = (*PANELS, *SURVEYS, *TEXTS, *JOKES)
 TOO_LONG = {  # more than a minute a split
     (name, method)
     for name in ("ukp-minilm384-all", "ukp-mpnet768-all")
@@ -135,6 +141,42 @@ def panel(folder, name, seed):
     each = (chosen[asked] + 1 + np.tile(np.arange(others), held.sum())) % (others + 1)
     train = pairs(learnt, other[learnt], 1.0)
     return Split(train, pairs(asked, each, 1.0 / others), spread_folds(train.users, rng), "known items")
+
+
+@lru_cache(maxsize=1)
+def survey(folder, name):
+    """The answers of a paired conjoint survey."""
+    with gzip.open(folder / "conjoint" / f"{name}.csv.gz", "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    sides: tuple[list, list] = ([], [])
+    names = []
+    for attribute in (column.removeprefix("first_") for column in rows[0] if column.startswith("first_")):
+        shown = [np.array([row[f"{side}_{attribute}"] for row in rows]) for side in ("first", "second")]
+        if name == "br2017":  # numbers
+            names.append(attribute)
+            for side, values in zip(sides, shown, strict=True):
+                side.append(values.astype(float))
+            continue
+        for level in np.unique(shown)[1:]:
+            names.append(f"{attribute}: {level}")
+            for side, values in zip(sides, shown, strict=True):
+                side.append((values == level).astype(float))
+    y = [row["y"] == "1" if "y" in row else row["answer"] == "first" for row in rows]
+    first, second = (np.column_stack(side) for side in sides)
+    return Comparisons.from_sides(first, second, np.array(y), [row["user"] for row in rows], feature_names=names)
+
+
+def of_survey(folder, name, seed):
+    """A fixed number of each respondent's answers to learn from, all others to be asked."""
+    data, rng = survey(folder, name), np.random.default_rng(seed)
+    held = np.zeros(len(data), dtype=bool)
+    for user in range(len(data.labels)):
+        held[rng.permutation(np.flatnonzero(data.who == user))[SURVEYS[name] :]] = True
+    differ = data.Z.any(axis=1)
+    train = data.take(~held & differ)
+    return Split(
+        train, data.take(held & differ & np.isin(data.users, train.users)), spread_folds(train.who, rng), "known items"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -211,7 +253,8 @@ def of_jokes(folder, name, seed):
 
 def draw(folder, name, seed) -> Split:
     """A split of a set."""
-    return (panel if name in PANELS else of_texts if name in TEXTS else of_jokes)(folder, name, seed)
+    read = panel if name in PANELS else of_survey if name in SURVEYS else of_texts if name in TEXTS else of_jokes
+    return read(folder, name, seed)
 
 
 def changed(split: Split, how: str, seed: int) -> Split:

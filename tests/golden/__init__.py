@@ -1,0 +1,1 @@
+"""Stored results of small problems, with which a rewritten core is compared."""
