@@ -38,7 +38,12 @@ def probe_users(users: UserRows, most: int = PROBE_USERS) -> list[int]:
 
 
 def held_out_folds(
-    users: UserRows, folds: int = FOLDS, predict_for: str = "auto", order: FloatArray | None = None, deals: int = 1
+    users: UserRows,
+    folds: int = FOLDS,
+    predict_for: str = "auto",
+    order: FloatArray | None = None,
+    deals: int = 1,
+    rotated: bool = False,
 ) -> list[tuple[BoolArray, BoolArray]]:
     """Rows to learn from and rows to be judged by, in turn: folds that match what will be asked.
 
@@ -82,15 +87,17 @@ def held_out_folds(
         if predict_for == "new items" or users.items is not None or shared.sum() >= NOTICEABLE * n:
             ways.append(_whole(users, pair, order, folds))
     own = np.unique(users.owner * (pair.max() + 1) + pair, return_inverse=True)[1]
-    rows = _whole(users, own, order, folds)
+    rows = _whole(users, own, order, folds, _turns(users) if rotated else None)
     return next((way for way in ways if way and all(train.any() for train, _ in way)), rows)
 
 
-def _whole(users: UserRows, unit: IntArray, key: FloatArray, folds: int) -> list[tuple[BoolArray, BoolArray]]:
+def _whole(
+    users: UserRows, unit: IntArray, key: FloatArray, folds: int, turns: IntArray | None = None
+) -> list[tuple[BoolArray, BoolArray]]:
     """Rows of a unit are held out together."""
     first = np.full(unit.max() + 1, -np.inf)
     np.maximum.at(first, unit, key)
-    fold_of = _dealt(unit, users.owner, first, folds)[unit]
+    fold_of = _dealt(unit, users.owner, first, folds, turns)[unit]
     return [(fold_of != fold, fold_of == fold) for fold in range(folds) if (fold_of == fold).any()]
 
 
@@ -133,7 +140,19 @@ def _between(fold_of: IntArray, folds: int) -> list[tuple[BoolArray, BoolArray]]
     return [(train, test) for train, test in found if test.any()]
 
 
-def _dealt(unit: IntArray, owner: IntArray, first: FloatArray | IntArray, folds: int) -> IntArray:
+def _turns(users: UserRows) -> IntArray:
+    """Where each user's rows begin to be dealt: different people's copies of a question come to different folds."""
+    facing, y = _facing(users), users.rows.y
+    answers = np.add.reduceat(users.rows.weights * (2.0 * y - 1.0) * facing, users.starts[:-1])
+    order = np.lexsort([np.round(answers, 9), np.round(np.add.reduceat(np.abs(facing), users.starts[:-1]), 9)])
+    turns = np.empty(len(users), dtype=np.intp)
+    turns[order] = np.arange(len(users))
+    return turns
+
+
+def _dealt(
+    unit: IntArray, owner: IntArray, first: FloatArray | IntArray, folds: int, turns: IntArray | None = None
+) -> IntArray:
     """A fold for each unit: those of one person evenly among that person's, others evenly among all rows.
 
     `first` says in which order; `unit` and `owner` have an entry for each row (or for each end of a row).
@@ -152,6 +171,7 @@ def _dealt(unit: IntArray, owner: IntArray, first: FloatArray | IntArray, folds:
     order = order[~shared[order]]
     begins = np.concatenate([[True], who[order][1:] != who[order][:-1]])
     rank = np.arange(len(order)) - np.maximum.accumulate(np.where(begins[: len(order)], np.arange(len(order)), 0))
+    rank = rank if turns is None else rank + turns[who[order]]
     fold_of[order] = folds - 1 - rank % folds  # from the other end: the largest shared one is in the first fold
     return fold_of
 

@@ -2,7 +2,7 @@
 
 In the metric where Σ = R Rᵀ is the identity the evidence rises by the minorise-maximise step Σ_new K Σ_new = D (Zhou et
 al., 2019), with D the users' squared scores and K their expected information. The prior is inverse Wishart: `dof` users
-with a covariance that is isotropic in the structure's units. Steps that agree are lengthened.
+with a covariance that is isotropic in the structure's units.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.hierarchy import Moments
 from prefkin.inference.model import Design, Groups, Population
-from prefkin.models.hierarchical.scales import update_scales
+from prefkin.models.hierarchical.scales import MacKayStep, StepLength, ratio
 from prefkin.models.hierarchical.settings import SCALES
 
 __all__ = ["STRUCTURES", "Structure"]
@@ -51,7 +51,7 @@ class Structure:
         """The M-step: of variances alone, or of R Rᵀ and ρ²."""
         if self.step is None:
             size = design.with_root(units_of(design, self.units)).size
-            return lambda moments, groups, population: update_scales(moments, groups, population, size)
+            return MacKayStep(size)
         return _CovarianceStep(self, design)
 
     @property
@@ -61,15 +61,14 @@ class Structure:
 
 
 class _CovarianceStep:
-    """Minorise-maximise steps of R Rᵀ, lengthened while they agree; ρ² by MacKay's fixed point."""
+    """Minorise-maximise steps of R Rᵀ, MacKay's of ρ², with Barzilai and Borwein's step lengths."""
 
     def __init__(self, structure: Structure, design: Design) -> None:
         self.structure, self.dof = structure, structure.dof + structure.dof_per_feature * design.dim
         units = units_of(design, structure.units)
         units = np.eye(design.dim) if units is None else np.diag(units) if units.ndim == 1 else units
         self.inverse_units, self.least = np.linalg.inv(units), 1e-6 * np.abs(units).max() ** 2
-        self.last: FloatArray | None = None
-        self.pace = 1.5
+        self.steps, self.between_steps = StepLength(), StepLength()
 
     def __call__(self, moments: Moments, groups: Groups, population: Population) -> tuple[Population, float]:
         d, R = len(population.m0), population.root
@@ -82,17 +81,14 @@ class _CovarianceStep:
             D, K = D + self.dof * prior, K + self.dof * np.eye(d)
         values, axes = np.linalg.eigh(self.structure.step(D, K))
         direction = (axes * np.log(np.clip(values, 1e-3, 1e3))) @ axes.T
-        if self.last is not None:
-            agree = float((direction * self.last).sum()) > 0
-            self.pace = min(1.25 * self.pace, 6.0) if agree else max(0.4 * self.pace, 1.0)
-        self.last = direction
-        values, axes = np.linalg.eigh(self.pace * direction)
-        values = np.clip(values, -1.0, 1.0)
+        top = np.log(ratio(groups.squares * population.between + 1.0, groups.known * population.between + 1.0))
+        values, axes = np.linalg.eigh(self.steps(direction))
+        values = np.clip(values, -SCALES.most_step, SCALES.most_step)
         R = R @ ((axes * np.exp(0.5 * values)) @ axes.T)
         R = R * max(1.0, np.sqrt(self.least / max(float(np.square(R).sum()), 1e-300)))
-        squares, known = groups.squares * population.between + 1.0, groups.known * population.between + 1.0
-        ratio = float(np.clip(squares / known, 1.0 / SCALES.most_change, SCALES.most_change))
-        between = float(np.clip(population.between * ratio, 1e-4, 1e6))
+        step = float(self.between_steps(np.array([top]))[0])
+        factor = float(np.exp(np.clip(step, -SCALES.most_step, SCALES.most_step)))
+        between = float(np.clip(population.between * factor, 1e-4, 1e6))
         return replace(population, root=R, between=between), float(np.abs(values).max())
 
 

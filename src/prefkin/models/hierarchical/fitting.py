@@ -13,7 +13,15 @@ from prefkin.inference.model import Design
 from prefkin.models.hierarchical.covariance import STRUCTURES
 from prefkin.models.hierarchical.folds import splits_of
 from prefkin.models.hierarchical.partition.search import log_evidence, search
-from prefkin.models.hierarchical.selection import Calibration, Candidate, HeldOut, best_temperature, calibrate, rescaled
+from prefkin.models.hierarchical.selection import (
+    Calibration,
+    Candidate,
+    HeldOut,
+    best_temperature,
+    calibrate,
+    margin_scales,
+    rescaled,
+)
 from prefkin.models.hierarchical.settings import SELECTION
 
 __all__ = ["Chosen", "design_of", "learn"]
@@ -85,7 +93,11 @@ def learn(rows: UserRows, predict_for: str = "auto", structures: tuple[str, ...]
     if clusters and losses.get(clusters[0].name, 0.0) <= losses.get(chosen.name, 0.0) + SELECTION.clearly:
         chosen = clusters[0]
     calibration = calibrate(held[chosen.name]) if splits else Calibration(0.0, 1.0)
-    fit = rescaled(small, fits[chosen.name], calibration.within, calibration.between, 10)
+    fit = fits[chosen.name]
+    if splits:
+        held_scales = held[chosen.name].scales() / margin_scales(small, fit)
+        within, between = held_scales * (calibration.within, calibration.between)
+        fit = rescaled(small, fit, within, between, 10)
     if basis is not None:
         fit = lifted(design, fit, basis)
     return Chosen(chosen, design, fit, calibration, evidence, losses)

@@ -30,7 +30,7 @@ def splits_of(rows: UserRows, design: Design, predict_for: str) -> list[Split]:
     """
     order = leverage(rows) if rows.dim <= SELECTION.full_up_to else None
     for way in (predict_for, "rows"):
-        folds = held_out_folds(rows, SELECTION.folds, way, order, SELECTION.deals)
+        folds = held_out_folds(rows, SELECTION.folds, way, order, SELECTION.deals, rotated=True)
         inside = [held & _in_span(design.X, train) for train, held in folds]
         judged, held = (sum(int(part.sum()) for part in parts) for parts in (inside, [held for _, held in folds]))
         if judged >= SELECTION.in_span * held:

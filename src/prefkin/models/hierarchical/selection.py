@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from prefkin.inference.loss import moderated
 from prefkin.inference.model import Design
 from prefkin.models.hierarchical.covariance import Structure
 from prefkin.models.hierarchical.folds import Split
-from prefkin.models.hierarchical.partition.search import search
+from prefkin.models.hierarchical.partition.search import log_evidence, search
 from prefkin.models.hierarchical.settings import SCALES, SELECTION
 
 __all__ = ["Calibration", "Candidate", "HeldOut", "best_temperature", "calibrate", "margins_of", "rescaled"]
@@ -51,10 +52,38 @@ def fit_continuous(design: Design, structure: Structure) -> Fit:
     """Continuous heterogeneity with this covariance structure."""
     population = structure.start(design)
     sites = Sites.start(design.with_root(population.root), Logistic(), SCALES.first_margin_variance)
-    return run(
-        design, sites, np.ones((design.n_users, 1)), population, m_step=structure.m_step(design),
-        learn=structure.learn, rules=Convergence(max_iter=SELECTION.max_iter),
-    )  # fmt: skip
+    rules, m_step = Convergence(max_iter=SELECTION.max_iter), structure.m_step(design)
+    share = np.ones((design.n_users, 1))
+    learn = partial(run, design, m_step=m_step, learn=structure.learn, rules=rules)
+    fit = best_scale(design, learn(sites, share, population))
+    return fit if structure.step is None else learn(fit.sites, share, fit.population)
+
+
+def best_scale(design: Design, fit: Fit) -> Fit:
+    """The fit with both variances multiplied by the factor of highest evidence.
+
+    The sites follow a change of the overall scale only slowly, so that the M-step, which trusts them, takes hundreds of
+    iterations along this one direction; evidence with a few sweeps at each scale finds it.
+    """
+    found = {0.0: (log_evidence(design, fit), fit)}
+
+    def evidence(x: float) -> float:
+        if x not in found:
+            near = min(found, key=lambda other: abs(other - x))
+            factor = float(np.exp(x - near))
+            scaled = rescaled(design, found[near][1], factor, factor, SCALES.scale_sweeps)
+            found[x] = log_evidence(design, scaled), scaled
+        return found[x][0]
+
+    at, step = 0.0, SCALES.scale_step
+    sign = 1.0 if evidence(step) > evidence(0.0) else -1.0
+    while evidence(at + sign * step) > evidence(at) and abs(at) < SCALES.scale_steps * step:
+        at += sign * step
+    below, here, above = evidence(at - step), evidence(at), evidence(at + step)
+    bend = below - 2.0 * here + above
+    if bend < 0.0:
+        evidence(at + float(np.clip(0.5 * step * (below - above) / bend, -step, step)))
+    return max(found.values(), key=lambda each: each[0])[1]
 
 
 def margins_of(design: Design, fit: Fit, X: FloatArray, owner: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -76,8 +105,19 @@ def margins_of(design: Design, fit: Fit, X: FloatArray, owner: IntArray) -> tupl
 def rescaled(design: Design, fit: Fit, within: float, between: float, max_iter: int = 3) -> Fit:
     """The fit with variances multiplied, and sites matched to that."""
     population = fit.population
-    population = replace(population, within=population.within * within, between=population.between * between)
+    if population.root is None or population.root.ndim == 1:
+        population = replace(population, within=population.within * within, between=population.between * between)
+    else:  # R holds the scale
+        root, between = population.root * np.sqrt(within), population.between * between / within
+        population = replace(population, root=root, between=between)
     return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=max_iter))
+
+
+def margin_scales(design: Design, fit: Fit) -> FloatArray:
+    """(2,) variances of the rows' margins around the group mean, and of the group mean."""
+    population = fit.population
+    size = design.size if population.root is None else design.with_root(population.root).size
+    return size * np.array([population.within, population.between])
 
 
 class Calibration(NamedTuple):
@@ -96,6 +136,14 @@ class HeldOut:
         self.parts = [(design.take(split.train), design.take(split.held), split.weight) for split in splits]
         self.fits = [fit(train) for train, _, _ in self.parts]
         self.weight = np.concatenate([weight for _, _, weight in self.parts])
+
+    def scales(self) -> FloatArray:
+        """(2,) variances of margins around the group means, and of the group means, over the folds."""
+        return np.exp(
+            np.mean(
+                [np.log(margin_scales(part[0], fit)) for part, fit in zip(self.parts, self.fits, strict=True)], axis=0
+            )
+        )
 
     def log_odds(self, within: float = 1.0, between: float = 1.0) -> FloatArray:
         """Of each held-out answer that was given, with variances multiplied; 0 for users without other answers."""

@@ -17,6 +17,18 @@ class Scales:
     """Beyond this variance of margins nearly every answer is certain, and the data say no more about the variance."""
     most_change: float = 3.0
     """One M-step changes a variance by at most this factor, since sites follow only after it."""
+    most_step: float = 1.0
+    """A lengthened step changes the logarithm of a variance by at most this."""
+    shortest_step: float = 0.3
+    """Steps are shortened to this part where they turn back, and"""
+    longest_step: float = 4.0
+    """Steps are lengthened by at most this factor."""
+    scale_step: float = 1.0
+    """The overall scale is sought in steps of a factor e of the variances,"""
+    scale_steps: int = 8
+    """at most so many to either side."""
+    scale_sweeps: int = 4
+    """Sweeps of the sites at each scale: evidence does not change to first order with what they still lack."""
     first_margin_variance: float = 2.0
     """Learning starts with margins of this variance: clear, but not certain answers."""
 
@@ -55,8 +67,8 @@ class Selection:
     """Features up to which diagonal and full covariances are candidates."""
     directions: int = 128
     """Beyond so many features choices are made along the leading directions of the rows."""
-    max_iter: int = 60
-    """Iterations of a fit of continuous heterogeneity; most need a quarter."""
+    max_iter: int = 15
+    """Iterations of a fit of continuous heterogeneity before and after `best_scale`, at most."""
     deals: int = 3
     """Times that items are dealt to folds, where they recur."""
     in_span: float = 0.5

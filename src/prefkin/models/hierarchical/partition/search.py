@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from prefkin.inference.model import Design, Population
 from prefkin.models.hierarchical.partition.agglomerate import agglomerate
 from prefkin.models.hierarchical.partition.prior import ChineseRestaurant, PartitionPrior
 from prefkin.models.hierarchical.partition.reassign import labels_of, one_hot, reassign
-from prefkin.models.hierarchical.scales import update_scales
+from prefkin.models.hierarchical.scales import MacKayStep
 from prefkin.models.hierarchical.settings import SEARCH
 
 __all__ = ["Partitioned", "log_evidence", "search"]
@@ -53,10 +52,8 @@ def search(design: Design, start: Fit, prior: PartitionPrior = ChineseRestaurant
         top=start.population.between, m0=start.groups.means[0], clustered=True, partition=prior,
     )  # fmt: skip
 
-    m_step = partial(update_scales, size=size)
-
     def learn(sites: Sites, share: FloatArray, population: Population, max_iter: int) -> Fit:
-        return run(design, sites, share, population, m_step=m_step, rules=Convergence(max_iter=max_iter))
+        return run(design, sites, share, population, m_step=MacKayStep(size), rules=Convergence(max_iter=max_iter))
 
     labels, fit, best = np.arange(design.n_users), start, None
     for _ in range(SEARCH.rounds):
