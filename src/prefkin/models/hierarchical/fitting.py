@@ -19,7 +19,6 @@ from prefkin.models.hierarchical.selection import (
     HeldOut,
     best_temperature,
     calibrate,
-    margin_scales,
     rescaled,
 )
 from prefkin.models.hierarchical.settings import SELECTION
@@ -95,9 +94,7 @@ def learn(rows: UserRows, predict_for: str = "auto", structures: tuple[str, ...]
     calibration = calibrate(held[chosen.name]) if splits else Calibration(0.0, 1.0)
     fit = fits[chosen.name]
     if splits:
-        held_scales = held[chosen.name].scales() / margin_scales(small, fit)
-        within, between = held_scales * (calibration.within, calibration.between)
-        fit = rescaled(small, fit, within, between, 10)
+        fit = rescaled(small, fit, calibration.within, calibration.between, 10)
     if basis is not None:
         fit = lifted(design, fit, basis)
     return Chosen(chosen, design, fit, calibration, evidence, losses)

@@ -113,13 +113,6 @@ def rescaled(design: Design, fit: Fit, within: float, between: float, max_iter: 
     return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=max_iter))
 
 
-def margin_scales(design: Design, fit: Fit) -> FloatArray:
-    """(2,) variances of the rows' margins around the group mean, and of the group mean."""
-    population = fit.population
-    size = design.size if population.root is None else design.with_root(population.root).size
-    return size * np.array([population.within, population.between])
-
-
 class Calibration(NamedTuple):
     """What held-out answers say of a candidate."""
 
@@ -136,14 +129,6 @@ class HeldOut:
         self.parts = [(design.take(split.train), design.take(split.held), split.weight) for split in splits]
         self.fits = [fit(train) for train, _, _ in self.parts]
         self.weight = np.concatenate([weight for _, _, weight in self.parts])
-
-    def scales(self) -> FloatArray:
-        """(2,) variances of margins around the group means, and of the group means, over the folds."""
-        return np.exp(
-            np.mean(
-                [np.log(margin_scales(part[0], fit)) for part, fit in zip(self.parts, self.fits, strict=True)], axis=0
-            )
-        )
 
     def log_odds(self, within: float = 1.0, between: float = 1.0) -> FloatArray:
         """Of each held-out answer that was given, with variances multiplied; 0 for users without other answers."""
@@ -172,24 +157,26 @@ def best_temperature(log_odds: FloatArray, weight: FloatArray) -> Calibration:
 
 
 def calibrate(held: HeldOut) -> Calibration:
-    """Factors on both variances and the temperature, by climbing in half decades: along both, the first, the second."""
-    seen: dict[tuple[float, float], Calibration] = {}
+    """Factors on both variances, and the temperature: means of logarithms, weighted by held-out likelihood.
 
-    def loss(at: tuple[float, float]) -> float:
+    The factors are looked for in half decades, from where the evidence has them, as long as a neighbour is better.
+    """
+    seen: dict[tuple[int, int], Calibration] = {}
+
+    def loss(at: tuple[int, int]) -> float:
         if at not in seen:
-            factors = (10.0 ** at[0], 10.0 ** at[1])
+            factors = tuple(10.0 ** (SELECTION.scale_step * steps) for steps in at)
             found = best_temperature(held.log_odds(*factors), held.weight)
-            penalty = SELECTION.scale_prior * sum((x / SELECTION.scale_step) ** 2 for x in at)
+            penalty = SELECTION.scale_prior * float(np.square(at).sum())
             seen[at] = Calibration(found.loss + penalty, found.temperature, *factors)
         return seen[at].loss
 
-    at = (0.0, 0.0)
-    for along in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)):
-        for sign in (SELECTION.scale_step, -SELECTION.scale_step):
-            while max(map(abs, at)) < SELECTION.most_scale:
-                new = (at[0] + sign * along[0], at[1] + sign * along[1])
-                if loss(new) >= loss(at):
-                    break
-                at = new
-    loss(at)
-    return seen[at]
+    best, before = (0, 0), None
+    while best != before and max(map(abs, best)) < SELECTION.most_steps:
+        before = best
+        around = [(best[0] + i, best[1] + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+        best = min(around, key=loss)
+    every = list(seen.values())
+    weight = np.exp(loss(best) - np.array([each.loss for each in every]))
+    mean = np.exp(weight @ np.log([each[1:] for each in every]) / weight.sum())
+    return Calibration(loss(best), *(float(each) for each in mean))

@@ -83,8 +83,8 @@ class Selection:
     """Held-out log-loss against the square of half a decade of a variance."""
     scale_step: float = 0.5
     """Variances are moved by half a decade (log10)."""
-    most_scale: float = 6.0
-    """Decades by which a variance is moved at most: by then users are alike, or unrelated."""
+    most_steps: int = 10
+    """Half decades by which a variance is moved at most: by then users are alike, or unrelated."""
     far_behind: float = 30.0
     """A candidate whose evidence is so many nats behind the best of its kind is not learnt in the folds."""
     clearly: float = 1.0
