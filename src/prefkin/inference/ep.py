@@ -8,15 +8,15 @@ w < 1 has the likelihood p(y | m)ʷ.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.hierarchy import Moments, group_posterior, messages_of, user_moments
-from prefkin.inference.likelihood import Laplace, Logistic
-from prefkin.inference.model import Design, Gaussian, Groups, Likelihood, Population, PopulationLaw
+from prefkin.inference.likelihood import Laplace
+from prefkin.inference.model import Design, Gaussian, Groups, Population
 
 __all__ = ["Convergence", "Fit", "MStep", "Sites", "cavities", "run", "sweep"]
 
@@ -43,10 +43,10 @@ class Sites(NamedTuple):
     level: FloatArray
 
     @classmethod
-    def start(cls, design: Design, likelihood: Likelihood, variance: float) -> Sites:
+    def start(cls, design: Design, variance: float) -> Sites:
         """Matched to margins of this variance about which nothing else is known."""
         zero = np.zeros(len(design.y))
-        return sweep(design, cls(zero, zero, zero), zero, zero + variance, likelihood)[0]
+        return sweep(design, cls(zero, zero, zero), zero, zero + variance)[0]
 
     def take(self, rows: Any) -> Sites:
         """Of some rows."""
@@ -85,14 +85,13 @@ def sweep(
     sites: Sites,
     mean: FloatArray,
     variance: FloatArray,
-    likelihood: Likelihood,
     damping: float = 1.0,
     least: float = 0.1,
 ) -> tuple[Sites, float]:
     """All sites matched to their tilted moments at once; the largest change of a margin in standard deviations."""
     copies, power = np.maximum(design.weight, 1.0), np.minimum(design.weight, 1.0)
     c, s = cavities(design, sites, mean, variance, least)
-    log_mass, first, second = likelihood.tilted(design.y, power, c + design.offset, s)
+    log_mass, first, second = design.likelihood.tilted(design.y, power, c + design.offset, s)
     left = np.maximum(1.0 + s * second, 1e-9)
     tau, nu = -second / left, (first - c * second) / left
     old_tau, old_nu = sites.tau / copies, sites.nu / copies
@@ -109,8 +108,6 @@ def run(
     share: FloatArray,
     population: Population,
     *,
-    likelihood: Likelihood | None = None,
-    law: PopulationLaw | None = None,
     m_step: MStep | None = None,
     learn: int = 1,
     groups: Groups | None = None,
@@ -120,29 +117,27 @@ def run(
 
     `learn` says what the M-step needs (`_ep_kernels.margins`).
     """
-    likelihood, law = likelihood or Logistic(), law or Gaussian()
     rows, spread, damping, before = design.with_root(population.root), np.ones(design.n_users), 1.0, np.inf
-    learn = learn if m_step is not None or not isinstance(law, Gaussian) else 0
+    law, normal = population.law, isinstance(population.law, Gaussian)
+    learn = learn if m_step is not None else 0 if normal else 1
     for n_iter in range(1, rules.max_iter + 1):
         found = groups or group_posterior(messages_of(rows, *sites, spread, share, population), population)
         moments = user_moments(rows, sites.tau, sites.nu, spread, share, found, population, learn)
-        new_sites, change = sweep(
-            rows, sites, moments.mean, moments.variance, likelihood, damping, rules.least_cavity
-        )  # fmt: skip
+        new_sites, change = sweep(rows, sites, moments.mean, moments.variance, damping, rules.least_cavity)
         new_population, moved = (population, 0.0) if m_step is None else m_step(moments, found, population)
         converged = change < rules.tol and moved < rules.tol
         if converged or n_iter == rules.max_iter:
             break
         if change > before:
             damping = max(rules.damping * damping, rules.least_damping)
-        if not isinstance(law, Gaussian):
+        if not normal:
             spread = law.spread(_deviation(moments, spread, population), design.dim)
         if new_population.root is not population.root:
             rows = design.with_root(new_population.root)
         sites, population, before = new_sites, new_population, change
     fit = Fit(sites, share, population, found, moments, spread, n_iter, converged)
     if change > rules.diverged or not np.isfinite(change):
-        return _laplace(design, fit, likelihood, groups, rules)
+        return _laplace(design, fit, groups, rules)
     return fit
 
 
@@ -153,9 +148,10 @@ def _deviation(moments: Moments, spread: FloatArray, population: Population) -> 
     return spread * (v * (square - trace) + moments.t.shape[1])
 
 
-def _laplace(design: Design, fit: Fit, likelihood: Any, groups: Groups | None, rules: Convergence) -> Fit:
+def _laplace(design: Design, fit: Fit, groups: Groups | None, rules: Convergence) -> Fit:
     """The fit by Laplace's approximation under its hyperparameters, where expectation propagation diverged."""
-    if isinstance(likelihood, Laplace) or not hasattr(likelihood, "log_likelihood"):
+    if isinstance(design.likelihood, Laplace) or not hasattr(design.likelihood, "log_likelihood"):
         return fit
-    start = Sites.start(design, Laplace(likelihood), fit.population.within * design.size)
-    return run(design, start, fit.share, fit.population, likelihood=Laplace(likelihood), groups=groups, rules=rules)
+    design = replace(design, likelihood=Laplace(design.likelihood))
+    start = Sites.start(design, fit.population.within * design.with_root(fit.population.root).size)
+    return run(design, start, fit.share, fit.population, groups=groups, rules=rules)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import expit
 
@@ -42,7 +44,7 @@ class Laplace:
     approximation at the joint mode.
     """
 
-    def __init__(self, likelihood: Logistic) -> None:
+    def __init__(self, likelihood: Any) -> None:
         self.likelihood = likelihood
 
     def tilted(

@@ -68,10 +68,14 @@ class Gaussian:
         return np.ones_like(deviation)
 
 
+GAUSSIAN: PopulationLaw = Gaussian()
+
+
 @dataclass(frozen=True, eq=False)
 class Design:
     """Comparisons sorted by user: row i is about the difference X[i], and user u owns rows starts[u]:starts[u + 1]."""
 
+    likelihood: Likelihood  # of an answer given its margin
     X: FloatArray  # (n, d)
     y: FloatArray  # (n,) 1 where the first was preferred
     weight: FloatArray  # (n,)
@@ -79,13 +83,14 @@ class Design:
     offset: FloatArray  # (n,) log-odds that are given
 
     @classmethod
-    def of(cls, X: FloatArray, y: FloatArray, weight: FloatArray, starts: IntArray, offset: Any = None) -> Self:
+    def of(
+        cls, likelihood: Likelihood, X: FloatArray, y: FloatArray, weight: FloatArray, starts: IntArray,
+        offset: FloatArray | None = None,
+    ) -> Self:  # fmt: skip
         """Rows of weight 0 are dropped."""
-        offset = np.zeros(len(y)) if offset is None else np.asarray(offset, dtype=np.float64)
-        if (heard := weight > 0).all():
-            return cls(np.ascontiguousarray(X, dtype=np.float64), y, weight, starts, offset)
-        before = np.concatenate([[0], np.cumsum(heard)])
-        return cls(X[heard], y[heard], weight[heard], before[starts], offset[heard])
+        offset = np.zeros(len(y)) if offset is None else offset
+        whole = cls(likelihood, np.ascontiguousarray(X, dtype=np.float64), y, weight, starts, offset)
+        return whole if (weight > 0).all() else whole.take(weight > 0)
 
     @property
     def n_users(self) -> int:
@@ -112,18 +117,25 @@ class Design:
         """The rows for t instead of θ = R t."""
         return self if root is None else replace(self, X=in_units_of(root, self.X))
 
-    def take(self, rows: Any) -> Design:
+    def take(self, rows: Any) -> Self:
         """Some rows, given by a mask; all users stay."""
         before = np.concatenate([[0], np.cumsum(rows)])
-        return Design(self.X[rows], self.y[rows], self.weight[rows], before[self.starts], self.offset[rows])
+        return self._of_rows(rows, before[self.starts])
 
-    def users(self, who: IntArray) -> Design:
-        """Some users."""
+    def rows_of(self, who: IntArray) -> tuple[IntArray, IntArray]:
+        """Positions of the rows of some users, one user after the other, and where each user's begin among them."""
         counts = np.diff(self.starts)[who]
-        rows = np.repeat(self.starts[who] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-        rows = rows + np.arange(len(rows))
         starts = np.concatenate([[0], np.cumsum(counts)])
-        return Design(self.X[rows], self.y[rows], self.weight[rows], starts, self.offset[rows])
+        return np.repeat(self.starts[who] - starts[:-1], counts) + np.arange(starts[-1]), starts
+
+    def users(self, who: IntArray) -> Self:
+        """Some users."""
+        return self._of_rows(*self.rows_of(who))
+
+    def _of_rows(self, rows: Any, starts: IntArray) -> Self:
+        return replace(
+            self, X=self.X[rows], y=self.y[rows], weight=self.weight[rows], starts=starts, offset=self.offset[rows]
+        )
 
 
 def in_units_of(root: FloatArray, X: FloatArray) -> FloatArray:
@@ -142,6 +154,7 @@ class Population:
     root: FloatArray | None = None  # R: (d,), (d, d), or None for the identity
     clustered: bool = False
     partition: Any = None  # prior over partitions, where clustered
+    law: PopulationLaw = GAUSSIAN  # of a user around the group mean
 
     def variances(self, n_components: int) -> FloatArray:
         """(C,) of t around m_c in each component; the last one of clustered users is "singleton"."""

@@ -9,6 +9,7 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import UserRows
 from prefkin.inference.ep import Convergence, Fit, run
+from prefkin.inference.likelihood import Logistic
 from prefkin.inference.model import Design
 from prefkin.models.hierarchical.covariance import STRUCTURES
 from prefkin.models.hierarchical.folds import splits_of
@@ -40,7 +41,7 @@ class Chosen:
 
 def design_of(rows: UserRows) -> Design:
     """All comparisons."""
-    return Design.of(rows.rows.Z, rows.rows.y, rows.rows.weights, rows.starts)
+    return Design.of(Logistic(), rows.rows.Z, rows.rows.y, rows.rows.weights, rows.starts)
 
 
 def leading_directions(design: Design) -> FloatArray | None:

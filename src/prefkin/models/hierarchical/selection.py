@@ -18,7 +18,6 @@ from scipy.optimize import minimize_scalar
 from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.inference.ep import Convergence, Fit, Sites, run
 from prefkin.inference.hierarchy import user_moments
-from prefkin.inference.likelihood import Logistic
 from prefkin.inference.loss import moderated
 from prefkin.inference.model import Design
 from prefkin.models.hierarchical.covariance import Structure
@@ -51,7 +50,7 @@ class Candidate:
 def fit_continuous(design: Design, structure: Structure) -> Fit:
     """Continuous heterogeneity with this covariance structure."""
     population = structure.start(design)
-    sites = Sites.start(design.with_root(population.root), Logistic(), SCALES.first_margin_variance)
+    sites = Sites.start(design, SCALES.first_margin_variance)
     rules, m_step = Convergence(max_iter=SELECTION.max_iter), structure.m_step(design)
     share = np.ones((design.n_users, 1))
     learn = partial(run, design, m_step=m_step, learn=structure.learn, rules=rules)
@@ -93,10 +92,9 @@ def margins_of(design: Design, fit: Fit, X: FloatArray, owner: IntArray) -> tupl
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     zero = np.zeros(len(X))
-    joint = Design(
-        np.concatenate([design.X, X])[order], users, users,
-        np.searchsorted(users[order], np.arange(design.n_users + 1)), users,
-    ).with_root(fit.population.root)  # fmt: skip
+    starts = np.searchsorted(users[order], np.arange(design.n_users + 1))
+    joint = replace(design, X=np.concatenate([design.X, X])[order], y=users, starts=starts)
+    joint = joint.with_root(fit.population.root)
     tau, nu = (np.concatenate([each, zero])[order] for each in fit.sites[:2])
     found = user_moments(joint, tau, nu, fit.spread, fit.share, fit.groups, fit.population)
     return found.mean[place[n:]], found.variance[place[n:]]

@@ -14,7 +14,7 @@ from prefkin.inference.factors import Factors
 from prefkin.inference.model import Population
 from prefkin.models.hierarchical.settings import SEARCH
 
-__all__ = ["labels_of", "one_hot", "reassign"]
+__all__ = ["labels_of", "log_weights", "one_hot", "reassign", "responsibilities"]
 
 
 def one_hot(labels: IntArray) -> FloatArray:
@@ -37,38 +37,54 @@ def labels_of(share: FloatArray) -> IntArray:
 
 def reassign(factors: Factors, share: FloatArray, population: Population) -> FloatArray:
     """Responsibilities (U, K + 1) from the users' likelihoods and the responsibilities so far."""
-    messages, prior = factors.marginalise(population.within), population.partition
-    alone = factors.log_integral(population.m0, population.within + population.between) + prior.singleton
+    messages = factors.marginalise(population.within)
     for _ in range(SEARCH.reassignments):
         kept = np.append(share[:, :-1].sum(axis=0) > SEARCH.least_share, True)
         share = share[:, kept]
         if share.shape[1] == 1:
             return np.ones_like(share)
-        new = softmax(_log_weights(messages, alone, share, population), axis=1)
+        clusters = messages.summed(share[:, :-1])
+        new = softmax(log_weights(factors, messages, share, clusters, share.sum(axis=0), population), axis=1)
         change, share = np.abs(new - share).max(), new
         if change < 1e-3:
             break
     return share
 
 
-def _log_weights(messages: Factors, alone: FloatArray, share: FloatArray, population: Population) -> FloatArray:
-    """(U, K + 1): plug-in where a user is sure, exact for contenders of the others, −∞ elsewhere."""
-    members, U, d = share[:, :-1], len(messages), messages.dim
-    clusters, size = messages.summed(members), members.sum(axis=0)
+def responsibilities(
+    factors: Factors, own: FloatArray, clusters: Factors, sizes: FloatArray, population: Population
+) -> FloatArray:
+    """(U, K + 1) under clusters that stay as they are; `own` (U, K + 1) is what each user has a share in."""
+    if len(sizes) == 1:
+        return np.ones_like(own)
+    messages = factors.marginalise(population.within)
+    return softmax(log_weights(factors, messages, own, clusters, sizes, population), axis=1)
+
+
+def log_weights(
+    factors: Factors, messages: Factors, share: FloatArray, clusters: Factors, sizes: FloatArray, population: Population
+) -> FloatArray:
+    """(U, K + 1): plug-in where a user is sure, exact for contenders of the others, −∞ elsewhere.
+
+    factors: users' likelihoods; messages: marginalised to the group means; clusters (K): products of the messages;
+    sizes (K + 1).
+    """
+    members, U, d, prior = share[:, :-1], len(messages), messages.dim, population.partition
+    alone = factors.log_integral(population.m0, population.within + population.between) + prior.singleton
+    size = sizes[:-1]
     H = np.linalg.inv(np.eye(d) + population.between * clusters.Lam)
     means = np.einsum("kij,kj->ki", H, population.m0 + population.between * clusters.eta)
     squares = messages.Lam.reshape(U, d * d) @ (means[:, :, None] * means[:, None, :]).reshape(-1, d * d).T
-    plug_in = messages.eta @ means.T - 0.5 * squares + messages.level[:, None]
-    plug_in += population.partition.log_weights(size)
+    plug_in = messages.eta @ means.T - 0.5 * squares + messages.level[:, None] + prior.log_weights(size)
     contenders = np.argsort(-plug_in, axis=1, kind="stable")[:, : SEARCH.contenders]
     ranked = np.sort(np.column_stack([plug_in, alone]), axis=1)
     top = np.argmax(plug_in, axis=1)
     sure = (ranked[:, -1] - ranked[:, -2] > SEARCH.clear) & (plug_in.max(axis=1) > alone)
-    sure &= (share[np.arange(U), top] > 0.999) & (size[top] > 2.5)
-    log_weights = np.full((U, len(size) + 1), -np.inf)
-    log_weights[:, -1] = alone
-    log_weights[sure, top[sure]] = plug_in[sure, top[sure]]
-    log_weights[sure, -1] = np.minimum(alone[sure], plug_in[sure, top[sure]] - SEARCH.clear)
+    sure &= size[top] - members[np.arange(U), top] > 1.5
+    found = np.full((U, len(size) + 1), -np.inf)
+    found[:, -1] = alone
+    found[sure, top[sure]] = plug_in[sure, top[sure]]
+    found[sure, -1] = np.minimum(alone[sure], plug_in[sure, top[sure]] - SEARCH.clear)
     asked = np.flatnonzero(~sure)
     u, k = np.repeat(asked, contenders.shape[1]), contenders[asked].ravel()
     left = size[k] - members[u, k]
@@ -77,5 +93,5 @@ def _log_weights(messages: Factors, alone: FloatArray, share: FloatArray, popula
         clusters.joint_log_integral(k, messages, u, times, population.m0, population.between)
         for times in (1.0 - members[u, k], -members[u, k])
     )
-    log_weights[u, k] = with_user - without + population.partition.log_weights(left)
-    return log_weights
+    found[u, k] = with_user - without + prior.log_weights(left)
+    return found
