@@ -41,7 +41,7 @@ import numpy as np
 
 from prefkin.data.arrays import FloatArray, IntArray
 
-__all__ = ["Design", "Gaussian", "Groups", "Likelihood", "Population", "PopulationLaw", "in_units_of"]
+__all__ = ["GAUSSIAN", "Design", "Gaussian", "Groups", "Likelihood", "Population", "PopulationLaw", "in_units_of"]
 
 
 class Likelihood(Protocol):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +11,11 @@ from prefkin.data.arrays import FloatArray
 from prefkin.data.rows import UserRows
 from prefkin.inference.ep import Convergence, Fit, run
 from prefkin.inference.likelihood import Logistic
-from prefkin.inference.model import Design
-from prefkin.models.hierarchical.covariance import STRUCTURES
+from prefkin.inference.model import GAUSSIAN, Design, Likelihood, PopulationLaw
+from prefkin.models.hierarchical.covariance import STRUCTURES, Structure
 from prefkin.models.hierarchical.folds import splits_of
 from prefkin.models.hierarchical.partition.search import log_evidence, search
+from prefkin.models.hierarchical.posterior import Posterior
 from prefkin.models.hierarchical.selection import (
     Calibration,
     Candidate,
@@ -24,24 +26,68 @@ from prefkin.models.hierarchical.selection import (
 )
 from prefkin.models.hierarchical.settings import SELECTION
 
-__all__ = ["Chosen", "design_of", "learn"]
+__all__ = ["Learnt", "Specification", "design_of", "learn"]
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class Specification:
+    """What a fit is asked to do."""
+
+    structures: tuple[Structure, ...] | None = None  # covariance structures to choose from; None: all that apply
+    predict_for: str = "auto"  # what held-out answers stand for (`held_out_folds`)
+    likelihood: Likelihood = field(default_factory=Logistic)
+    law: PopulationLaw = GAUSSIAN
+    random_state: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
     """The chosen model of all users."""
 
+    posterior: Posterior
+    structure: str  # "groups", "by degrees", "one group" or "unrelated"
+    candidate: str  # name of the chosen candidate
+    calibration: Calibration  # temperature, and factors on the variances by evidence
+    evidence: dict[str, float]  # log evidence of each candidate
+    losses: dict[str, float]  # held-out log-loss of each candidate that was judged
+    n_iter: int
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """A candidate with its fit to the rows along which choices are made."""
+
     candidate: Candidate
-    design: Design
     fit: Fit
-    calibration: Calibration
-    evidence: dict[str, float]
-    losses: dict[str, float]
+    evidence: float
 
 
-def design_of(rows: UserRows) -> Design:
+def design_of(rows: UserRows, likelihood: Likelihood) -> Design:
     """All comparisons."""
-    return Design.of(Logistic(), rows.rows.Z, rows.rows.y, rows.rows.weights, rows.starts)
+    offset = None if rows.habits is None else rows.habits[rows.owner]
+    return Design.of(likelihood, rows.rows.Z, rows.rows.y, rows.rows.weights, rows.starts, offset)
+
+
+def learn(rows: UserRows, specification: Specification) -> Learnt:
+    """The model that held-out answers speak for, of all users."""
+    design = design_of(rows, specification.likelihood)
+    basis = leading_directions(design)
+    small = design if basis is None else design.with_root(basis)
+    fitted = candidates_of(small, specification, whole=basis is None)
+    splits = splits_of(rows, small, specification.predict_for)
+    held = {each.candidate.name: HeldOut(small, splits, each.candidate.fit) for each in fitted} if splits else {}
+    losses = {name: best_temperature(one.log_odds(), one.weight).loss for name, one in held.items()}
+    chosen = _chosen(fitted, losses)
+    name, fit, calibration = chosen.candidate.name, chosen.fit, Calibration(0.0, 1.0)
+    if splits:
+        calibration = calibrate(held[name])
+        fit = rescaled(small, fit, calibration.within, calibration.between, 10)
+    if basis is not None:
+        fit = lifted(design, fit, basis)
+    posterior = Posterior.of(design, fit)
+    evidence = {each.candidate.name: each.evidence for each in fitted}
+    return Learnt(posterior, structure_of(posterior), name, calibration, evidence, losses, fit.n_iter, fit.converged)
 
 
 def leading_directions(design: Design) -> FloatArray | None:
@@ -52,53 +98,55 @@ def leading_directions(design: Design) -> FloatArray | None:
     return np.ascontiguousarray(axes[:, -SELECTION.directions :])
 
 
-def learn(rows: UserRows, predict_for: str = "auto", structures: tuple[str, ...] = ("auto",)) -> Chosen:
-    """The model that held-out answers speak for, of all users."""
-    design = design_of(rows)
-    basis = leading_directions(design)
-    small = design if basis is None else design.with_root(basis)
-    names = structures
-    if structures == ("auto",):
-        names = (
-            tuple(STRUCTURES)
-            if 1 < rows.dim <= SELECTION.full_up_to
-            else ("isotropic", "scaled")[: 1 + (basis is None)]
-        )
-    fits: dict[str, Fit] = {}
-    candidates = [Candidate(STRUCTURES[name]) for name in names]
-    for candidate in candidates:
-        fits[candidate.name] = candidate.fit(small)
-    evidence = {
-        name: log_evidence(small, fit) - 0.5 * STRUCTURES[name].parameters(small.dim) for name, fit in fits.items()
-    }
-    best = max(evidence, key=lambda name: evidence[name])
-    candidates = [c for c in candidates if evidence[c.name] > evidence[best] - SELECTION.far_behind]
+def candidates_of(design: Design, specification: Specification, *, whole: bool) -> list[_Fitted]:
+    """Continuous heterogeneity with each structure that applies, and the best clusters, fitted and not far behind."""
+    structures = specification.structures
+    if structures is None:
+        few = 1 < design.dim <= SELECTION.full_up_to
+        names = list(STRUCTURES) if few else ["isotropic", "scaled"] if whole else ["isotropic"]
+        structures = tuple(STRUCTURES[name] for name in names)
+    continuous = [
+        _fitted(design, Candidate(structure, specification.law), candidate_fit)
+        for structure in structures
+        for candidate_fit in [Candidate(structure, specification.law).fit(design)]
+    ]
+    best = max(continuous, key=lambda each: each.evidence)
+    found = [each for each in continuous if each.evidence > best.evidence - SELECTION.far_behind]
+    if design.n_users < 3:
+        return found
     clusters = []
-    if len(rows) > 2:
-        for name in dict.fromkeys((names[0], best)):
-            candidate = Candidate(STRUCTURES[name], clustered=True)
-            found = search(small, fits[name])
-            fits[candidate.name], evidence[candidate.name] = (
-                found.fit,
-                found.evidence - 0.5 * STRUCTURES[name].parameters(small.dim),
-            )
-            if evidence[candidate.name] > max(evidence[best], evidence[name]) + SELECTION.clearly:
-                clusters.append(candidate)
-    if clusters:
-        clusters = [max(clusters, key=lambda c: evidence[c.name])]
-    splits = splits_of(rows, small, predict_for)
-    held = {c.name: HeldOut(small, splits, c.fit) for c in (*candidates, *clusters)} if splits else {}
-    losses = {name: best_temperature(each.log_odds(), each.weight).loss for name, each in held.items()}
-    chosen = min(candidates, key=lambda c: losses.get(c.name, -evidence[c.name]))
-    if clusters and losses.get(clusters[0].name, 0.0) <= losses.get(chosen.name, 0.0) + SELECTION.clearly:
-        chosen = clusters[0]
-    calibration = calibrate(held[chosen.name]) if splits else Calibration(0.0, 1.0)
-    fit = fits[chosen.name]
-    if splits:
-        fit = rescaled(small, fit, calibration.within, calibration.between, 10)
-    if basis is not None:
-        fit = lifted(design, fit, basis)
-    return Chosen(chosen, design, fit, calibration, evidence, losses)
+    for start in {id(each): each for each in (continuous[0], best)}.values():
+        candidate = replace(start.candidate, clustered=True)
+        clusters.append(_fitted(design, candidate, search(design, start.fit).fit))
+    clustered = max(clusters, key=lambda each: each.evidence)
+    return [*found, clustered] if clustered.evidence > best.evidence + SELECTION.clearly else found
+
+
+def _fitted(design: Design, candidate: Candidate, fit: Fit) -> _Fitted:
+    free = 0.5 * candidate.structure.parameters(design.dim)
+    return _Fitted(candidate, fit, log_evidence(design, fit) - free)
+
+
+def _chosen(fitted: list[_Fitted], losses: dict[str, float]) -> _Fitted:
+    """The least held-out log-loss; clusters, which have the evidence for them, unless they clearly lose."""
+
+    def loss(each: _Fitted) -> float:
+        margin = SELECTION.clearly if each.candidate.clustered else 0.0
+        return losses.get(each.candidate.name, -each.evidence) - margin
+
+    return min(fitted, key=loss)
+
+
+def structure_of(posterior: Posterior) -> str:
+    """What was found, in two words."""
+    population, U = posterior.population, len(posterior)
+    if population.clustered:
+        sizes = np.bincount(np.argmax(posterior.share, axis=1), minlength=posterior.share.shape[1])
+        return "one group" if sizes[:-1].max(initial=0) == U else "groups"
+    common, apart = float((posterior.groups.means[0] ** 2).sum()), posterior.design.dim * population.within
+    if U == 1 or apart >= SELECTION.unrelated * common:
+        return "unrelated"
+    return "one group" if apart <= SELECTION.alike * common else "by degrees"
 
 
 def lifted(design: Design, fit: Fit, basis: FloatArray) -> Fit:

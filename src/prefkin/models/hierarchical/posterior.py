@@ -1,4 +1,4 @@
-"""The posterior of users under learnt hyperparameters: what estimates, probabilities, radii and questions are made from.
+"""The posterior of users under learnt hyperparameters, from which estimates, probabilities and radii are computed.
 
 Under component c a user's preference has mean G (m_c + v η) and covariance v G + G S_c G, with G = (I + v Λ)⁻¹
 (`inference.model`); over components it is a mixture. The mean and the variance of a margin zᵀθ follow from the mean and

@@ -19,7 +19,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.inference.ep import Convergence, Fit, Sites, run
 from prefkin.inference.hierarchy import user_moments
 from prefkin.inference.loss import moderated
-from prefkin.inference.model import Design
+from prefkin.inference.model import GAUSSIAN, Design, PopulationLaw
 from prefkin.models.hierarchical.covariance import Structure
 from prefkin.models.hierarchical.folds import Split
 from prefkin.models.hierarchical.partition.search import log_evidence, search
@@ -33,6 +33,7 @@ class Candidate:
     """A model that may be chosen."""
 
     structure: Structure
+    law: PopulationLaw = GAUSSIAN
     clustered: bool = False
 
     @property
@@ -43,13 +44,13 @@ class Candidate:
     def fit(self, design: Design, start: Fit | None = None) -> Fit:
         """Learnt from nothing, by evidence; clusters from `start`, the continuous fit, where it is known."""
         if start is None:
-            start = fit_continuous(design, self.structure)
+            start = fit_continuous(design, self.structure, self.law)
         return search(design, start).fit if self.clustered else start
 
 
-def fit_continuous(design: Design, structure: Structure) -> Fit:
+def fit_continuous(design: Design, structure: Structure, law: PopulationLaw) -> Fit:
     """Continuous heterogeneity with this covariance structure."""
-    population = structure.start(design)
+    population = replace(structure.start(design), law=law)
     sites = Sites.start(design, SCALES.first_margin_variance)
     rules, m_step = Convergence(max_iter=SELECTION.max_iter), structure.m_step(design)
     share = np.ones((design.n_users, 1))

@@ -87,6 +87,10 @@ class Selection:
     """Half decades by which a variance is moved at most: by then users are alike, or unrelated."""
     far_behind: float = 30.0
     """A candidate whose evidence is so many nats behind the best of its kind is not learnt in the folds."""
+    alike: float = 0.02
+    """Users whose variance is below this part of the square of their mean are one group, and"""
+    unrelated: float = 10.0
+    """above so many times it they have nothing in common."""
     clearly: float = 1.0
     """Log evidence by which groups must beat continuous heterogeneity to be a candidate."""
 
