@@ -100,6 +100,12 @@ def sum_sites(X: Any, starts: Any, tau: Any, nu: Any, Lam: Any, eta: Any) -> Non
 
 
 @part
+def fewer_rows(n: int, d: int) -> Any:
+    """Is a user's algebra cheaper in the space of the rows?"""
+    return n < d if d > BY_HAND else 2 * n <= d
+
+
+@part
 def in_rows(x: Any, tau: Any, nu: Any, v: Any) -> Any:
     """C = XXᵀ, W and w = ν − vWCν of a user with fewer rows than features, and log|I + vΛ|."""
     n = len(x)
@@ -167,7 +173,7 @@ def messages(
             r, v = share[u, c], variance[c] * spread[u]
             if r < NEGLIGIBLE or first == end:
                 continue
-            if v != last and len(x) < d and d > BY_HAND:
+            if v != last and fewer_rows(len(x), d):
                 C, W, w, log_det = in_rows(x, t, n, v)
                 A, a = np.dot(x.T, np.dot(W, x)), np.dot(w, x)
                 norm, last = level[u] + 0.5 * (v * np.dot(n, np.dot(C, w)) - log_det), v
@@ -211,14 +217,22 @@ def score_statistics(A: Any, S: Any, s: Any, r: float, learn: int, D: Any, K: An
 
 
 @part
-def score_statistics_in_rows(x: Any, C: Any, W: Any, S: Any, s: Any) -> Any:
-    """|s|² and tr(A − A S A) for A = XᵀWX."""
-    Q, trace, n = np.dot(np.dot(x, S), x.T), 0.0, len(x)
-    WQ, WC = np.dot(W, Q), np.dot(W, C)
+def score_statistics_in_rows(x: Any, C: Any, W: Any, S: Any, s: Any, r: float, learn: int, D: Any, K: Any) -> Any:
+    """`score_statistics` for A = XᵀWX, where A − A S A = Xᵀ(W − W Q W)X with Q = XSXᵀ."""
+    n, d, trace = len(x), len(s), 0.0
+    M = W - np.dot(W, np.dot(np.dot(np.dot(x, S), x.T), W))
     for i in range(n):
-        trace += WC[i, i]
         for j in range(n):
-            trace -= WQ[i, j] * WC[j, i]
+            trace += M[i, j] * C[j, i]
+    if learn == 2:
+        image = np.dot(M, x)
+        for i in range(d):
+            for j in range(d):
+                D[i, j] += r * s[i] * s[j]
+        for k in range(n):
+            for i in range(d):
+                for j in range(d):
+                    K[i, j] += r * x[k, i] * image[k, j]
     return np.dot(s, s), trace
 
 
@@ -238,7 +252,7 @@ def margins(
         first, end = starts[u], starts[u + 1]
         x, t, n = X[first:end], tau[first:end], nu[first:end]
         m, v_m = mean[first:end], var[first:end]
-        rows = len(x) < d and d > BY_HAND
+        rows = fewer_rows(len(x), d)
         C, W, w, A, a = np.empty((0, 0)), np.empty((0, 0)), np.empty(0), np.empty((0, 0)), np.empty(0)
         Y, own, last, total = np.empty((0, 0)), np.empty(0), -1.0, 0.0
         diagonal, through = np.empty(len(x)), np.empty(len(x))
@@ -269,7 +283,7 @@ def margins(
             theta[u] += r * (means[c] + v * s)
             if learn > 0:
                 if rows:
-                    square, trace = score_statistics_in_rows(x, C, W, covs[c], s)
+                    square, trace = score_statistics_in_rows(x, C, W, covs[c], s, r, learn, D, K)
                 else:
                     square, trace = score_statistics(A, covs[c], s, r, learn, D, K)
                 scores[u, kind[c], 0] += r * square

@@ -13,7 +13,7 @@ from prefkin.inference.ep import Convergence, Fit, run
 from prefkin.inference.likelihood import Logistic
 from prefkin.inference.model import GAUSSIAN, Design, Likelihood, PopulationLaw
 from prefkin.models.hierarchical.covariance import STRUCTURES, Structure
-from prefkin.models.hierarchical.folds import splits_of
+from prefkin.models.hierarchical.folds import Split, splits_of
 from prefkin.models.hierarchical.partition.search import log_evidence, search
 from prefkin.models.hierarchical.posterior import Posterior
 from prefkin.models.hierarchical.selection import (
@@ -76,7 +76,7 @@ def learn(rows: UserRows, specification: Specification) -> Learnt:
     small = design if basis is None else design.with_root(basis)
     fitted = candidates_of(small, specification, whole=basis is None)
     splits = splits_of(rows, small, specification.predict_for)
-    held = {each.candidate.name: HeldOut(small, splits, each.candidate.fit) for each in fitted} if splits else {}
+    held = held_out(small, splits, fitted) if splits else {}
     losses = {name: best_temperature(one.log_odds(), one.weight).loss for name, one in held.items()}
     chosen = _chosen(fitted, losses)
     name, fit, calibration = chosen.candidate.name, chosen.fit, Calibration(0.0, 1.0)
@@ -115,11 +115,17 @@ def candidates_of(design: Design, specification: Specification, *, whole: bool) 
     if design.n_users < 3:
         return found
     clusters = []
-    for start in {id(each): each for each in (continuous[0], best)}.values():
+    for start in _starts(continuous, best):
         candidate = replace(start.candidate, clustered=True)
         clusters.append(_fitted(design, candidate, search(design, start.fit).fit))
     clustered = max(clusters, key=lambda each: each.evidence)
     return [*found, clustered] if clustered.evidence > best.evidence + SELECTION.clearly else found
+
+
+def _starts(continuous: list[_Fitted], best: _Fitted) -> list[_Fitted]:
+    """Where clusters are sought: in the units of the features, and in the metric that explains most without them."""
+    alike = best.candidate.structure.step is None and best.evidence < continuous[0].evidence + SELECTION.far_behind
+    return [continuous[0]] if alike or best is continuous[0] else [continuous[0], best]
 
 
 def _fitted(design: Design, candidate: Candidate, fit: Fit) -> _Fitted:
@@ -135,6 +141,18 @@ def _chosen(fitted: list[_Fitted], losses: dict[str, float]) -> _Fitted:
         return losses.get(each.candidate.name, -each.evidence) - margin
 
     return min(fitted, key=loss)
+
+
+def held_out(design: Design, splits: list[Split], fitted: list[_Fitted]) -> dict[str, HeldOut]:
+    """Every candidate learnt in every fold from nothing."""
+    found: dict[str, HeldOut] = {}
+    for each in fitted:
+        start = None
+        if each.candidate.clustered:
+            continuous = replace(each.candidate, clustered=False)
+            start = found.get(continuous.name) or HeldOut(design, splits, continuous)
+        found[each.candidate.name] = HeldOut(design, splits, each.candidate, start)
+    return found
 
 
 def structure_of(posterior: Posterior) -> str:

@@ -7,7 +7,6 @@ the same held-out answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -112,6 +111,9 @@ def rescaled(design: Design, fit: Fit, within: float, between: float, max_iter: 
     return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=max_iter))
 
 
+AROUND = ((0, 0), (1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))  # steps of both variances
+
+
 class Calibration(NamedTuple):
     """What held-out answers say of a candidate."""
 
@@ -124,9 +126,13 @@ class Calibration(NamedTuple):
 class HeldOut:
     """A candidate's fits in the folds, and what they say about the rows left out."""
 
-    def __init__(self, design: Design, splits: list[Split], fit: Callable[[Design], Fit]) -> None:
+    def __init__(self, design: Design, splits: list[Split], candidate: Candidate, start: HeldOut | None = None) -> None:
+        """`start`: the continuous fits in the same metric, from which clusters are sought."""
         self.parts = [(design.take(split.train), design.take(split.held), split.weight) for split in splits]
-        self.fits = [fit(train) for train, _, _ in self.parts]
+        starts = [None] * len(splits) if start is None else start.fits
+        self.fits: list[Fit] = [
+            candidate.fit(train, fit) for (train, _, _), fit in zip(self.parts, starts, strict=True)
+        ]
         self.weight = np.concatenate([weight for _, _, weight in self.parts])
 
     def log_odds(self, within: float = 1.0, between: float = 1.0) -> FloatArray:
@@ -173,8 +179,7 @@ def calibrate(held: HeldOut) -> Calibration:
     best, before = (0, 0), None
     while best != before and max(map(abs, best)) < SELECTION.most_steps:
         before = best
-        around = [(best[0] + i, best[1] + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
-        best = min(around, key=loss)
+        best = min(((best[0] + i, best[1] + j) for i, j in AROUND), key=loss)
     every = list(seen.values())
     weight = np.exp(loss(best) - np.array([each.loss for each in every]))
     mean = np.exp(weight @ np.log([each[1:] for each in every]) / weight.sum())

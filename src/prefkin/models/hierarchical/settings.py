@@ -43,6 +43,8 @@ class Search:
     """Rounds of merging and reassignment; more changed nothing in planted groups (docs/decisions)."""
     all_pairs: int = 80
     """Up to so many clusters all pairs are candidates for merging."""
+    hub: float = 8.0
+    """Clusters join one that is so many times as large many at a time."""
     partners: int = 20
     """Of more clusters, each is compared with so many that are most alike."""
     contenders: int = 6
@@ -69,6 +71,8 @@ class Selection:
     """Beyond so many features choices are made along the leading directions of the rows."""
     max_iter: int = 15
     """Iterations of a fit of continuous heterogeneity before and after `best_scale`, at most."""
+    enough_judged: int = 3000
+    """Folds are judged until there are so many held-out answers: more do not change a choice."""
     deals: int = 3
     """Times that items are dealt to folds, where they recur."""
     in_span: float = 0.5
