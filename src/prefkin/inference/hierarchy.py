@@ -89,9 +89,9 @@ def group_posterior(messages: Factors, population: Population) -> Groups:
     H = np.linalg.inv(np.eye(d) + rho2 * own.Lam)
     means, covs = np.einsum("kij,kj->ki", H, m0 + rho2 * own.eta), rho2 * 0.5 * (H + H.transpose(0, 2, 1))
     if not population.clustered:
-        return Groups(means, covs, m0, np.zeros((d, d)), float(np.einsum("kij,kji->", H, own.Lam)),
+        return Groups(means, covs, m0, np.zeros((d, d)), float((H * own.Lam).sum()),
                       float((np.einsum("kij,kj->ki", H, own.eta - own.Lam @ m0) ** 2).sum()))  # fmt: skip
-    up, to_m0 = np.einsum("kij,kjl->kil", own.Lam, H), np.einsum("kij,kj->ki", H, own.eta)
+    up, to_m0 = own.Lam @ H, np.einsum("kij,kj->ki", H, own.eta)
     precision = up.sum(0) + messages.Lam[-1] + np.eye(d) / population.top
     m0_cov = np.linalg.inv(precision)
     scores = to_m0 - up @ m0

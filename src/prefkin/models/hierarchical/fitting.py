@@ -16,6 +16,7 @@ from prefkin.models.hierarchical.covariance import STRUCTURES, Structure
 from prefkin.models.hierarchical.folds import Split, splits_of
 from prefkin.models.hierarchical.partition.search import log_evidence, search
 from prefkin.models.hierarchical.posterior import Posterior
+from prefkin.models.hierarchical.scales import MacKayStep
 from prefkin.models.hierarchical.selection import (
     Calibration,
     Candidate,
@@ -82,9 +83,9 @@ def learn(rows: UserRows, specification: Specification) -> Learnt:
     name, fit, calibration = chosen.candidate.name, chosen.fit, Calibration(0.0, 1.0)
     if splits:
         calibration = calibrate(held[name])
-        fit = rescaled(small, fit, calibration.within, calibration.between, 10)
     if basis is not None:
         fit = lifted(design, fit, basis)
+    fit = rescaled(design, fit, calibration.within, calibration.between, SELECTION.last_iter)
     posterior = Posterior.of(design, fit)
     evidence = {each.candidate.name: each.evidence for each in fitted}
     return Learnt(posterior, structure_of(posterior), name, calibration, evidence, losses, fit.n_iter, fit.converged)
@@ -168,6 +169,7 @@ def structure_of(posterior: Posterior) -> str:
 
 
 def lifted(design: Design, fit: Fit, basis: FloatArray) -> Fit:
-    """An isotropic fit along some directions, in all features."""
+    """An isotropic fit along some directions, learnt on in all features."""
     population = replace(fit.population, root=None, m0=basis @ fit.population.m0)
-    return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=10))
+    m_step, rules = MacKayStep(design.size), Convergence(max_iter=SELECTION.lift_iter)
+    return run(design, fit.sites, fit.share, population, m_step=m_step, rules=rules)

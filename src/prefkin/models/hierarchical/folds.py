@@ -36,9 +36,10 @@ def splits_of(rows: UserRows, design: Design, predict_for: str) -> list[Split]:
         if judged >= SELECTION.in_span * held:
             break
     counts = rows.rows.weights if rows.judged is None else rows.judged
-    judged_rows = np.cumsum([int(part.sum()) for part in inside])
-    needed = int(np.searchsorted(judged_rows, SELECTION.enough_judged)) + 1
-    folds, inside = folds[:needed], inside[:needed]
+    if rows.contexts is None and rows.items is None:  # else there are fewer items than answers
+        judged_rows = np.cumsum([int(part.sum()) for part in inside])
+        needed = int(np.searchsorted(judged_rows, SELECTION.enough_judged)) + 1
+        folds, inside = folds[:needed], inside[:needed]
     times = np.maximum(np.sum(inside, axis=0), 1)
     return [
         Split(train, held, (counts / times)[held])
