@@ -296,93 +296,105 @@ def tastes(rng, population, n_users, dim):
     return theta
 
 
-def draw(seed, everything=False):
-    """The table of this seed; with `everything`, maybe one outside the requirement."""
-    rng = np.random.default_rng([seed, 15])
+def draw_who(rng):
+    """Who answers, (n,): users are numbers; and kinds."""
     n_users = 1 if rng.random() < 0.08 else between(rng, 2, 300)
     n = between(rng, max(40, 2 * n_users), max(3000, 12 * n_users))
     share = rng.dirichlet(np.full(n_users, 0.5)) if (unequal := rng.random() < 0.5) else np.ones(n_users) / n_users
-    who = rng.choice(n_users, n, p=share)
-    population = str(rng.choice((*POPULATIONS, "press left") if everything else POPULATIONS))
-    if everything and rng.random() < 0.05:  # the same questions, once each
-        questions = max(2, round(n / n_users) // 2)
-        who, asked = np.repeat(np.arange(n_users), questions), np.tile(np.arange(questions), n_users)
-        kinds, X, pairs, topics = (
-            ["survey"],
-            np.eye(2 * questions)[:, :60],
-            np.column_stack([2 * asked, 2 * asked + 1]),
-            None,
-        )
-        X, pairs = (X, pairs) if 2 * questions <= 60 else (rng.normal(size=(2 * questions, 20)), pairs)
-        n = len(who)
-    else:
-        kinds, X, pairs, topics = draw_items(rng, n)
-        if rng.random() < 0.15:  # asked again: the first half of each user's rows stands twice
-            kinds.append("repeats")
-            again = rng.integers(n, size=n // 2)
-            who, pairs = np.r_[who, who[again]], np.r_[pairs, pairs[again]]
-            topics, n = None if topics is None else np.r_[topics, topics[again]], n + len(again)
-    kinds += [population, "unequal activity" if unequal else "equal activity"]
+    kinds = ["unequal activity" if unequal else "equal activity"] + ["one user"] * (n_users == 1)
+    return n_users, rng.choice(n_users, n, p=share), kinds
 
-    Z = X[pairs[:, 0]] - X[pairs[:, 1]]
-    theta = tastes(rng, population, n_users, X.shape[1])
+
+def draw_survey(rng, n_users, n):
+    """A complete survey: everybody answers the same questions once each; no two questions share an item."""
+    questions = max(2, round(n / n_users) // 2)
+    asked = np.tile(np.arange(questions), n_users)
+    X = np.eye(2 * questions) if 2 * questions <= 60 else rng.normal(size=(2 * questions, 20))
+    return np.repeat(np.arange(n_users), questions), X, np.column_stack([2 * asked, 2 * asked + 1])
+
+
+def log_odds(rng, population, Z, who, n_users):
+    """Of the first side, (n,), by features before they are distorted."""
+    theta = tastes(rng, population, n_users, Z.shape[1])
     margin = np.einsum("ij,ij->i", Z / np.maximum(np.sqrt(np.mean(Z**2, axis=0)), 1e-12), theta[who])
     if margin.any():
         margin *= np.exp(rng.uniform(np.log(0.4), np.log(4))) / np.sqrt(np.mean(margin**2))
-    if population == "position bias":
-        margin = margin + rng.normal(0.7, 0.7, n_users)[who]
+    return margin + rng.normal(0.7, 0.7, n_users)[who] if population == "position bias" else margin
 
-    def answered(margin):
-        tossed = (rng.random(margin.shape) < expit(margin)).astype(float)
-        return np.where(margin == 0, tossed, margin > 0).astype(float) if population == "deterministic" else tossed
 
-    y = answered(margin)
+def draw_answers(rng, population, margin):
+    """1 or 0 for each margin."""
+    tossed = (rng.random(margin.shape) < expit(margin)).astype(float)
+    return np.where(margin == 0, tossed, margin > 0).astype(float) if population == "deterministic" else tossed
+
+
+def draw_counts(rng, population, margin):
+    """Each row is answered up to four times; answers alike become one row. Which rows, answers, and their counts."""
+    times = rng.integers(1, 5, len(margin))
+    yes = np.add.reduceat(draw_answers(rng, population, np.repeat(margin, times)), np.r_[0, np.cumsum(times)[:-1]])
+    ones, zeros = np.flatnonzero(yes > 0), np.flatnonzero(yes < times)
+    return np.r_[ones, zeros], np.repeat([1.0, 0.0], [len(ones), len(zeros)]), np.r_[yes[ones], (times - yes)[zeros]]
+
+
+def draw(seed, everything=False):
+    """The table of this seed; with `everything`, maybe one outside the requirement."""
+    rng = np.random.default_rng([seed, 15])
+    n_users, who, kinds = draw_who(rng)
+    population = str(rng.choice((*POPULATIONS, "press left") if everything else POPULATIONS))
+    kinds, topics = [population, *kinds], None
+    if everything and rng.random() < 0.05:
+        kinds.append("survey")
+        who, X, pairs = draw_survey(rng, n_users, len(who))
+    else:
+        of_items, X, pairs, topics = draw_items(rng, len(who))
+        kinds += of_items
+        if rng.random() < 0.15:  # the same people are asked the same again
+            kinds.append("repeats")
+            rows = np.r_[np.arange(len(who)), rng.integers(len(who), size=len(who) // 2)]
+            who, pairs, topics = who[rows], pairs[rows], None if topics is None else topics[rows]
+
+    margin, weights = log_odds(rng, population, X[pairs[:, 0]] - X[pairs[:, 1]], who, n_users), None
+    y = draw_answers(rng, population, margin)
     if population == "press left":
         y[(rng.random(n_users) < 0.3)[who]] = 1.0
-    weights = None
     if rng.random() < 0.2:
         if everything and rng.random() < 0.5:
             kinds.append("other weights")
-            drawn = rng.gamma(0.3, size=n) + 0.01
-            weights = (drawn / drawn.mean(), np.full(n, 1.0 / n), np.full(n, 20.0))[rng.integers(3)]
-        else:  # a row stands for several answers alike
+            drawn = rng.gamma(0.3, size=len(y)) + 0.01
+            weights = (drawn / drawn.mean(), np.full(len(y), 1.0 / len(y)), np.full(len(y), 20.0))[rng.integers(3)]
+        else:
             kinds.append("counts as weights")
-            times = rng.integers(1, 5, n)
-            yes = answered(np.repeat(margin, times))
-            yes = np.add.reduceat(yes, np.r_[0, np.cumsum(times)[:-1]])
-            rows = np.r_[np.flatnonzero(yes > 0), np.flatnonzero(yes < times)]
-            y, weights = (
-                (np.arange(len(rows)) < (yes > 0).sum()).astype(float),
-                np.r_[yes[yes > 0], (times - yes)[yes < times]],
-            )
-            who, pairs, topics, n = who[rows], pairs[rows], None if topics is None else topics[rows], len(rows)
-    more, X = distorted(rng, X) if "survey" not in kinds else ([], X)
+            rows, y, weights = draw_counts(rng, population, margin)
+            who, pairs, topics = who[rows], pairs[rows], None if topics is None else topics[rows]
+    if "survey" not in kinds:
+        of_columns, X = distorted(rng, X)
+        kinds += of_columns
 
-    door = str(rng.choice(DOORS, p=DOOR_SHARES))
-    sides = door == "from_sides" or (door not in ("from_arrays", "fit") and rng.random() < 0.5)
-    files = door not in ("from_arrays", "from_sides", "fit")
-    named = len(X) < 2 * n and door != "fit" and rng.random() < 0.4
+    n, door = len(y), str(rng.choice(DOORS, p=DOOR_SHARES))
+    file, known = door not in ("from_arrays", "from_sides", "fit"), door != "fit"
+    sides = door == "from_sides" or (file and rng.random() < 0.5)
+    named = len(X) < 2 * n and known and rng.random() < 0.4
     winner_first = population not in ("position bias", "press left") and weights is None and rng.random() < 0.12
-    ties = {}
-    if door != "fit" and weights is None and rng.random() < 0.15 and not (winner_first and (files or not everything)):
+    ties, contexts = {}, None
+    if known and weights is None and rng.random() < 0.15 and not (winner_first and (file or not everything)):
         ties = [{"ties": "half"}, {"drop": "ties"}][rng.integers(2)]
         y = np.where(rng.random(n) < 0.12, 0.5, y)
         kinds.append("winner first, ties halved" if winner_first and "ties" in ties else "ties")
-    contexts = None
-    if door != "fit" and topics is not None:
+    if known and topics is not None:
         contexts = topics
-    elif door != "fit" and rng.random() < 0.15:
+    elif known and rng.random() < 0.15:
         contexts = rng.integers(max(2, n // 8), size=n)
+    sides |= file and (named or winner_first)  # such columns are of both sides
     held = rng.random(n) < HELD_OUT
     held[np.unique(who, return_index=True)[1]] = False  # everybody is known
     held &= y != 0.5
     if not held.any():
         held[np.flatnonzero(y != 0.5)[-1]] = True
-    kinds += [*more, door, "sides known" if sides else "from Z", "one user" if n_users == 1 else ""]
+    kinds += [door, "sides known" if sides else "from Z"]
     kinds += ["contexts"] * (contexts is not None) + ["items named"] * named + ["winner first"] * winner_first
     kinds += ["at most 12 items"] * (len(X) <= 12) + ["weights"] * (weights is not None)
     return Table(
-        *(seed, tuple(k for k in kinds if k), door, X, pairs, y, np.char.add("u", who.astype(str)), held, sides),
+        *(seed, tuple(kinds), door, X, pairs, y, np.char.add("u", who.astype(str)), held, sides),
         **{"named": named, "weights": weights, "contexts": contexts, "ties": ties, "winner_first": winner_first},
     )
 
