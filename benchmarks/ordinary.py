@@ -4,8 +4,9 @@
                                   [--kinds-seeds 8] [--methods NAME ...] [--everything] [--jobs N] [--estimator M:C]
 
 A table is a population of tastes, a family of features and a door (an entry point of the library), each drawn from the
-seed. A random fifth of the rows is held out. Methods are fitted to the rest, and their log-loss on the held-out answers
-is divided by that of the best simple method, which is picked on the same answers: that flatters it a little.
+seed. A random fifth of the rows is held out; where weights count answers, a fifth of the questions, and each answer is
+predicted. Methods are fitted to the rest, and their log-loss on the held-out answers is divided by that of the best
+simple method, which is picked on the same answers: that flatters it a little.
 
 | method   | what it is                                                                                  |
 |----------|---------------------------------------------------------------------------------------------|
@@ -199,8 +200,14 @@ class Table:
 
     @property
     def test(self):
-        """Rows that are asked."""
-        return self._take(self.held)
+        """Rows that are asked, once for each answer that they count."""
+        rows = np.flatnonzero(self.held)
+        return self._take(np.repeat(rows, self.weights[rows].astype(int)) if self.of_counts else rows)
+
+    @property
+    def of_counts(self):
+        """Are the weights numbers of answers alike?"""
+        return "counts as weights" in self.kinds
 
     def _take(self, rows):
         part = {name: getattr(self, name)[rows] for name in ("pairs", "y", "users", "held")}
@@ -341,7 +348,7 @@ def draw(seed, everything=False):
     rng = np.random.default_rng([seed, 15])
     n_users, who, kinds = draw_who(rng)
     population = str(rng.choice((*POPULATIONS, "press left") if everything else POPULATIONS))
-    kinds, topics = [population, *kinds], None
+    kinds, topics, question = [population, *kinds], None, None
     if everything and rng.random() < 0.05:
         kinds.append("survey")
         who, X, pairs = draw_survey(rng, n_users, len(who))
@@ -364,8 +371,8 @@ def draw(seed, everything=False):
             weights = (drawn / drawn.mean(), np.full(len(y), 1.0 / len(y)), np.full(len(y), 20.0))[rng.integers(3)]
         else:
             kinds.append("counts as weights")
-            rows, y, weights = draw_counts(rng, population, margin)
-            who, pairs, topics = who[rows], pairs[rows], None if topics is None else topics[rows]
+            question, y, weights = draw_counts(rng, population, margin)
+            who, pairs, topics = who[question], pairs[question], None if topics is None else topics[question]
     if "survey" not in kinds:
         of_columns, X = distorted(rng, X)
         kinds += of_columns
@@ -385,9 +392,10 @@ def draw(seed, everything=False):
     elif known and rng.random() < 0.15:
         contexts = rng.integers(max(2, n // 8), size=n)
     sides |= file and (named or winner_first)  # such columns are of both sides
-    held = rng.random(n) < HELD_OUT
-    held[np.unique(who, return_index=True)[1]] = False  # everybody is known
-    held &= y != 0.5
+    question = np.arange(n) if question is None else question  # yes and no to a question are held out together
+    held = rng.random(question.max() + 1) < HELD_OUT
+    held[question[np.unique(who, return_index=True)[1]]] = False  # everybody is known
+    held = held[question] & (y != 0.5)
     if not held.any():
         held[np.flatnonzero(y != 0.5)[-1]] = True
     kinds += [door, "sides known" if sides else "from Z"]
