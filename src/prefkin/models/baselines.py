@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import FOLDS, held_out_folds, probe_users
-from prefkin.data.rows import Rows, UserRows, only, split_rows
+from prefkin.data.folds import probe_users, splits_of
+from prefkin.data.rows import Rows, UserRows, only
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import InvalidParameter
 from prefkin.execution.blas import single_threaded
@@ -137,7 +137,7 @@ class GroupShrinkage(PreferenceModel):
         self.n_jobs = n_jobs
 
     def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
-        """Tune on held-out answers (`prefkin.data.folds.held_out_folds`), then fit on all rows."""
+        """Tune on held-out answers (`prefkin.data.folds.splits_of`), then fit on all rows."""
         self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         with threads(self.n_jobs), single_threaded():
@@ -146,7 +146,7 @@ class GroupShrinkage(PreferenceModel):
         return self
 
     def _tune(self, rows: UserRows) -> None:
-        folds = [split_rows(rows, *fold) for fold in held_out_folds(rows, FOLDS, self.predict_for)]
+        folds = [split.parts(rows) for split in splits_of(rows, self.predict_for)]
         labels, parts = self._labels(rows, folds)
         trials = _Trials(folds, parts, some=None if self.pull == np.inf else np.array(probe_users(rows)))
         self.ridge_, self.pull_ = self._choose(trials)

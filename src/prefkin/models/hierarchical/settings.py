@@ -75,8 +75,6 @@ class Selection:
     """Folds are judged until there are so many held-out answers: more do not change a choice."""
     deals: int = 3
     """Times that items are dealt to folds, where they recur."""
-    in_span: float = 0.5
-    """Share of the judged rows that must lie in the span of the rows learnt from, else each person's rows are dealt."""
     temperature_prior: float = 1.0
     """Held-out log-loss against the squared logarithm of a temperature."""
     most_log_temperature: float = 1.5
