@@ -32,7 +32,6 @@ from prefkin.inference.held_out import RIDGES, best_option, least_on_grid, ridge
 from prefkin.inference.information import confidence_width, information_matrix
 from prefkin.inference.loss import log_loss
 from prefkin.inference.many import estimate_users, fit_sets
-from prefkin.inference.quadratics import per_user_sum
 from prefkin.inference.sets import Sets
 from prefkin.models.base import PreferenceModel
 from prefkin.models.reports import Explanation, FoldedIn
@@ -359,7 +358,7 @@ def _alternate(rows: UserRows, own: FloatArray, n_groups: int, ridge: float) -> 
     signed = rows.rows.signed()
     for _ in range(ROUNDS if n_groups > 1 else 0):
         losses = rows.rows.weights[:, None] * np.logaddexp(0.0, -signed @ _centres(rows, labels, ridge).T)
-        fits = per_user_sum(losses, rows.starts)
+        fits = np.stack([np.bincount(rows.owner, column, len(rows)) for column in losses.T], axis=1)
         new = np.unique(np.argmin(fits.round(9), axis=1), return_inverse=True)[1]
         if np.array_equal(new, labels):
             break
