@@ -77,7 +77,8 @@ def cavities(
     """
     copies = np.maximum(design.weight, 1.0)
     tau, nu, precision = sites.tau / copies, sites.nu / copies, 1.0 / variance
-    part = np.minimum(1.0, (1.0 - least) * precision / np.maximum(tau, 1e-300))
+    most = (1.0 - least) * precision
+    part = most / np.maximum(tau, most)
     left = precision - part * tau
     return (precision * mean - part * nu) / left, 1.0 / left
 

@@ -43,6 +43,8 @@ def blocks_of(design: Design, n_components: int) -> list[slice]:
     work = n * d * min(d, n / max(design.n_users, 1) + 1.0)
     room = max(BLOCK_ROOM // max(n_components * d * d, 1), 1)
     many = max(min(MOST_BLOCKS, int(work / BLOCK_WORK), room), 1)
+    if many == 1:
+        return [slice(0, design.n_users)]
     cuts = np.searchsorted(design.starts, np.linspace(0, n, many + 1)[1:-1])
     cuts = np.unique(np.concatenate([[0], cuts, [design.n_users]]))
     return [slice(int(a), int(b)) for a, b in pairwise(cuts)]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
+from prefkin.data.folds import Split, leverage, splits_of
 from prefkin.data.rows import UserRows
 from prefkin.inference.ep import Convergence, Fit, run
 from prefkin.inference.likelihood import Logistic
 from prefkin.inference.model import GAUSSIAN, Design, Likelihood, PopulationLaw
 from prefkin.models.hierarchical.covariance import STRUCTURES, Structure
-from prefkin.models.hierarchical.folds import Split, splits_of
 from prefkin.models.hierarchical.partition.search import log_evidence, search
 from prefkin.models.hierarchical.posterior import Posterior
 from prefkin.models.hierarchical.scales import MacKayStep
@@ -76,7 +76,11 @@ def learn(rows: UserRows, specification: Specification) -> Learnt:
     basis = leading_directions(design)
     small = design if basis is None else design.with_root(basis)
     fitted = candidates_of(small, specification, whole=basis is None)
-    splits = splits_of(rows, small, specification.predict_for)
+    order = leverage(rows) if rows.dim <= SELECTION.full_up_to else None
+    splits = splits_of(
+        rows, specification.predict_for, folds=SELECTION.folds, order=order, deals=SELECTION.deals, X=small.X,
+        enough=SELECTION.enough_judged,
+    )  # fmt: skip
     held = held_out(small, splits, fitted) if splits else {}
     losses = {name: best_temperature(one.log_odds(), one.weight).loss for name, one in held.items()}
     chosen = _chosen(fitted, losses)

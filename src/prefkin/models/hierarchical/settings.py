@@ -79,8 +79,6 @@ class Selection:
     """Iterations in all features of a fit that was learnt along the leading directions, at most."""
     deals: int = 3
     """Times that items are dealt to folds, where they recur."""
-    in_span: float = 0.5
-    """Share of the judged rows that must lie in the span of the rows learnt from, else each person's rows are dealt."""
     temperature_prior: float = 5.0
     """Held-out log-loss against the squared logarithm of a temperature: a standard deviation of about 30 %."""
     most_log_temperature: float = 1.5
