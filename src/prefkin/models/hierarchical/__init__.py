@@ -7,4 +7,5 @@ partition   the prior over partitions, merging, reassignment, and the search
 folds       held-out rows that judge what was learnt
 selection   candidates by held-out log-loss; scales and temperature
 fitting     from comparisons to the chosen model of all users
+position_bias  users who take the first side more often than its content says
 """
