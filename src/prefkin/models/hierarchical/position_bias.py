@@ -46,8 +46,7 @@ def with_position_bias(rows: UserRows, specification: Specification, learnt: Lea
     found = find_biases(learnt.posterior)
     if found.evidence < POSITION_BIAS.clearly:
         return rows, learnt
-    rows = replace(rows, habits=found.each)
-    return rows, learn(rows, specification)
+    return (biased := replace(rows, habits=found.each)), learn(biased, specification)
 
 
 def find_biases(posterior: Posterior) -> Biases:
@@ -85,7 +84,7 @@ def _population(measured: FloatArray, precision: FloatArray) -> tuple[float, flo
     for variance in (0.0, *np.geomspace(0.003, 10.0, 36)):
         weight = precision / (1.0 + variance * precision)
         mean = float(weight @ measured / above_zero(weight.sum()))
-        off = weight * (measured - mean) ** 2
-        gain = 0.5 * float(np.sum(precision * measured**2 - off - np.log1p(variance * precision)))
+        off = precision * measured**2 - weight * (measured - mean) ** 2
+        gain = 0.5 * float(np.sum(off - np.log1p(variance * precision)))
         best = max(best, (mean, float(variance), gain), key=lambda one: one[2])
     return best
