@@ -82,7 +82,7 @@ class Textbook(NamedTuple):
 
 def textbook_ep(X, y, power, mean, covariance, offset=None, sweeps=400):
     """Expectation propagation one site after another, the covariance inverted anew for each; X stacks all users."""
-    n, dim = X.shape
+    n = len(X)
     offset = np.zeros(n) if offset is None else offset
     tau, nu, level = np.zeros(n), np.zeros(n), np.zeros(n)
     prior = np.linalg.inv(covariance)
