@@ -58,11 +58,10 @@ def test_the_fixed_point_is_the_textbooks(rng, kind):
 def test_the_fixed_point_with_known_clusters_is_the_textbooks(rng):
     design = answers(rng, (5, 4, 3, 4))
     share = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    m0 = np.array([0.3, -0.2])
-    population = Population(0.5, 0.9, 0.4, m0, clustered=True)
+    population = Population(0.5, 0.9, 0.4, np.zeros(2), clustered=True)
     fit = fitted(design, population, share)
-    C = users_and_means([0, 0, 0, -1], 0.5, 0.9, 1e-300, 2)[:8, :8]
-    literal = textbook_ep(stacked(design.X, design.owner, 4), design.y, np.ones(len(design.y)), np.tile(m0, 4), C)
+    C = users_and_means([0, 0, 0, -1], 0.5, 0.9, 0.4, 2)[:8, :8]
+    literal = textbook_ep(stacked(design.X, design.owner, 4), design.y, np.ones(len(design.y)), np.zeros(8), C)
     np.testing.assert_allclose(fit.moments.mean, literal.mean, atol=3e-5)
     np.testing.assert_allclose(fit.moments.variance, literal.variance, rtol=3e-5)
 

@@ -46,33 +46,26 @@ def test_user_factors_are_sums_of_sites(rng, d, counts):
 
 @pytest.mark.parametrize(("d", "counts"), SHAPES)
 def test_known_clusters_are_one_joint_gaussian(rng, d, counts):
-    """Two clusters, one singleton; m_0 plugged in at its posterior mean, as the M-step does."""
+    """Two clusters, one singleton; m_0 is integrated out."""
     design, sites, population = problem(rng, d, counts)
     labels, share, one = [0, 0, 1, 1, -1], np.zeros((5, 3)), np.ones(5)
     share[np.arange(5), labels] = 1.0
-    factors = [(u, *dense_factor(design, sites, u)) for u in range(5)]
     C = users_and_means(labels, WITHIN, BETWEEN, TOP, d)
-    whole = joint_gaussian(factors, np.zeros(len(C)), C)
-    messages = messages_of(design, *sites, one, share, population)
-    groups = group_posterior(messages, population)
+    whole = joint_gaussian([(u, *dense_factor(design, sites, u)) for u in range(5)], np.zeros(len(C)), C)
+    groups = group_posterior(messages_of(design, *sites, one, share, population), population)
+    moments = user_moments(design, *sites[:2], one, share, groups, population)
     np.testing.assert_allclose(groups.m0, whole.of(7, d)[0], atol=1e-8)
     np.testing.assert_allclose(groups.m0_cov, whole.of(7, d)[1], atol=1e-8)
-
-    population = replace(population, m0=groups.m0)
-    groups = group_posterior(messages_of(design, *sites, one, share, population), population)
-    C = users_and_means(labels, WITHIN, BETWEEN, 1e-12, d)
-    given = joint_gaussian(factors, np.tile(groups.m0, 8), C)
-    moments = user_moments(design, *sites[:2], one, share, groups, population)
-    for k in range(2):
-        np.testing.assert_allclose(groups.means[k], given.of(5 + k, d)[0], atol=1e-6)
-        np.testing.assert_allclose(groups.covs[k], given.of(5 + k, d)[1], atol=1e-6)
+    for k, at in enumerate((5, 6, 7)):  # the last component is the singletons', around m_0
+        np.testing.assert_allclose(groups.means[k], whole.of(at, d)[0], atol=1e-8)
+        np.testing.assert_allclose(groups.covs[k], whole.of(at, d)[1], atol=1e-8)
     for u in range(5):
-        mean, C_u = given.of(u, d)
+        mean, C_u = whole.of(u, d)
         own = slice(design.starts[u], design.starts[u + 1])
-        np.testing.assert_allclose(moments.t[u], mean, atol=1e-6)
-        np.testing.assert_allclose(moments.mean[own], design.X[own] @ mean, atol=1e-6)
+        np.testing.assert_allclose(moments.t[u], mean, atol=1e-8)
+        np.testing.assert_allclose(moments.mean[own], design.X[own] @ mean, atol=1e-8)
         variance = np.einsum("ij,jk,ik->i", design.X[own], C_u, design.X[own])
-        np.testing.assert_allclose(moments.variance[own], variance, atol=1e-6)
+        np.testing.assert_allclose(moments.variance[own], variance, atol=1e-8)
 
 
 @pytest.mark.parametrize(("d", "counts"), SHAPES)

@@ -45,19 +45,17 @@ def test_mackays_step_ends_where_the_evidence_is_highest(rng):
     assert np.abs(slopes(design, fit, ["within", "between"])).max() < 1e-3
 
 
-def test_mackays_step_with_clusters_is_close_to_the_highest_evidence(rng):
-    """m_0 is plugged in for the scores of group means, and integrated out in the evidence: close, not equal."""
-    centres = 1.5 * rng.normal(size=(6, 3))
-    design = answers(rng, 36, 30, apart=0.4, centres=centres)
+def test_mackays_step_with_clusters_ends_where_the_evidence_is_highest():
+    rng = np.random.default_rng(2)  # the group means have a common mean apart from 0
+    design = answers(rng, 36, 30, apart=0.4, centres=1.5 * rng.normal(size=(6, 3)))
     share = np.zeros((36, 7))
     share[np.arange(36), np.arange(36) % 6] = 1.0
+    share[:3] = [0, 0, 0, 0, 0, 0, 1]  # singletons
     population = Population(1.0, 1.0, 1.0, np.zeros(3), clustered=True, partition=ChineseRestaurant())
     fit = run(design, Sites.start(design, 2.0), share, population, m_step=MacKayStep(design.size), rules=EXACT)
-    within, between, top = slopes(design, fit, ["within", "between", "top"])
-    print(within, between, top)
-    assert abs(within) < 0.1
-    assert abs(between) < 1.0
-    assert abs(top) < 0.6
+    assert fit.population.top > 0.1
+    print(fit.converged, fit.population, slopes(design, fit, ["within", "between", "top"]))
+    assert np.abs(slopes(design, fit, ["within", "between", "top"])).max() < 1e-2
 
 
 def prior_free(name, step):
