@@ -118,8 +118,9 @@ def test_uncertain_memberships_are_mixtures(rng, d, counts, learn):
             A = Lam @ G
             s = G @ eta - A @ groups.means[c] if counts[u] else np.zeros(d)
             known = A - A @ groups.covs[c] @ A
-            scores[int(c == 2)] += share[u, c] * np.array([s @ s, np.trace(known)])
-            D, K = D + share[u, c] * np.outer(s, s), K + share[u, c] * known
+            r = share[u, c] * spread[u]
+            scores[int(c == 2)] += r * np.array([s @ s, np.trace(known)])
+            D, K = D + r * np.outer(s, s), K + r * known
         mean = share[u] @ np.array(means)
         C = sum(r * (C + np.outer(m - mean, m - mean)) for r, m, C in zip(share[u], means, covs))
         np.testing.assert_allclose(moments.t[u], mean, atol=1e-8)

@@ -242,8 +242,8 @@ def margins(
     """Posterior mean and variance of each row's margin, E t of each user, and what the M-step needs.
 
     means, covs: m_c and S_c, (C, d) and (C, d, d). learn: 0 nothing; 1 scores (U, 2, 2): Σ share |s|² and
-    Σ share tr(A − A S A) with s = a − A m_c, over components of each kind (0 or 1); 2 also D += Σ ssᵀ and
-    K += Σ (A − A S A), both (d, d).
+    Σ share tr(A − A S A) with s = a − A m_c, over components of each kind (0 or 1); 2 also D += Σ share ssᵀ and
+    K += Σ share (A − A S A), both (d, d). Shares are multiplied by the user's spread.
     """
     d = X.shape[1]
     for u in range(len(spread)):
@@ -280,12 +280,13 @@ def margins(
             s = np.dot(w - np.dot(W, np.dot(x, means[c])), x) if rows else a - np.dot(A, means[c])
             theta[u] += r * (means[c] + v * s)
             if learn > 0:
+                counts = r * spread[u]
                 if rows:
-                    square, trace = score_statistics_in_rows(x, C, W, covs[c], s, r, learn, D, K)
+                    square, trace = score_statistics_in_rows(x, C, W, covs[c], s, counts, learn, D, K)
                 else:
-                    square, trace = score_statistics(A, covs[c], s, r, learn, D, K)
-                scores[u, kind[c], 0] += r * square
-                scores[u, kind[c], 1] += r * trace
+                    square, trace = score_statistics(A, covs[c], s, counts, learn, D, K)
+                scores[u, kind[c], 0] += counts * square
+                scores[u, kind[c], 1] += counts * trace
         for i in range(len(x)):
             v_m[i] /= total
 

@@ -170,4 +170,4 @@ def structure_of(posterior: Posterior) -> str:
 def lifted(design: Design, fit: Fit, basis: FloatArray) -> Fit:
     """An isotropic fit along some directions, in all features."""
     population = replace(fit.population, root=None, m0=basis @ fit.population.m0)
-    return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=10))
+    return run(design, fit.sites, fit.share, population, spread=fit.spread, rules=Convergence(max_iter=10))
