@@ -60,6 +60,27 @@ class Search:
 
 
 @dataclass(frozen=True)
+class PositionBias:
+    """Constants of the position bias."""
+
+    clearly: float = 6.0
+    """Log evidence, with two free numbers, from which a bias is believed: one fit in 400 without a bias exceeds it."""
+    least_rows: int = 20
+    """Fewer rows say nothing about sides."""
+    least_share: float = 0.05
+    """Where either side was preferred in a smaller share of the rows, the winner was written first, or last."""
+    rounds: int = 4
+    """Newton steps of the biases, each followed by"""
+    sweeps: int = 3
+    """so many sweeps of the sites."""
+    most: float = 6.0
+    """Biases are at most so many log odds."""
+
+
+POSITION_BIAS = PositionBias()
+
+
+@dataclass(frozen=True)
 class Selection:
     """Constants of model selection."""
 
@@ -99,22 +120,4 @@ class Selection:
     """Log evidence by which groups must beat continuous heterogeneity to be a candidate."""
 
 
-@dataclass(frozen=True)
-class PositionBias:
-    """Constants of the position bias."""
-
-    clearly: float = 6.0
-    """Log evidence, with two free numbers, from which a bias is believed: one fit in 400 without a bias exceeds it."""
-    least_rows: int = 20
-    """Fewer rows say nothing about sides."""
-    least_share: float = 0.05
-    """Where either side was preferred in a smaller share of the rows, the winner was written first, or last."""
-    rounds: int = 4
-    """Newton steps of the biases, each followed by"""
-    sweeps: int = 3
-    """so many sweeps of the sites."""
-    most: float = 6.0
-    """Biases are at most so many log odds."""
-
-
-SCALES, SEARCH, SELECTION, POSITION_BIAS = Scales(), Search(), Selection(), PositionBias()
+SCALES, SEARCH, SELECTION = Scales(), Search(), Selection()
