@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SCALES", "SEARCH", "SELECTION", "Scales", "Search", "Selection"]
+__all__ = ["REPORTING", "SCALES", "SEARCH", "SELECTION", "Reporting", "Scales", "Search", "Selection"]
 
 
 @dataclass(frozen=True)
@@ -99,4 +99,24 @@ class Selection:
     """Log evidence by which groups must beat continuous heterogeneity to be a candidate."""
 
 
-SCALES, SEARCH, SELECTION = Scales(), Search(), Selection()
+@dataclass(frozen=True)
+class Reporting:
+    """Constants of what a fitted model reports, and of its warnings."""
+
+    caution: float = 1.05
+    """Radii are multiplied by this, for what the posterior leaves out: the partition and the scales."""
+    thin: float = 2.0
+    """Radii were found too small below so many comparisons per feature (benchmarks/coverage.py)."""
+    certain: float = 0.07
+    """Answers are nearly certain where the mean slope of the sigmoid is below this."""
+    certain_place: float = 0.9
+    """The group of a user is called uncertain below this responsibility."""
+    confident: float = 3.0
+    """A fit that no answer contradicts is worth a warning from this median margin."""
+    usual_temperature: float = 2.0
+    """A temperature that differs from 1 by more than this factor is worth a warning."""
+    most_numbers: int = 1 << 26
+    """Numbers of the matrices of all users for whom questions are planned together: half a gigabyte."""
+
+
+REPORTING, SCALES, SEARCH, SELECTION = Reporting(), Scales(), Search(), Selection()
