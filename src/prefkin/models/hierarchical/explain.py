@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LogOdds", "comparisons_to_turn", "difference_covariance", "equality_odds", "explained", "own_share"]
 
-MOST_DOUBLINGS = 17.0  # comparisons to turn a verdict: at most 2 to this power
+MOST_DOUBLINGS = 13.0  # comparisons to turn a verdict: at most 2 to this power
 ACCURACY = 0.2  # in doublings
 CONTENDERS = 3  # other groups that are compared while comparisons are added
 
@@ -137,7 +137,10 @@ def comparisons_to_turn(posterior: Posterior, user: int, other: int) -> float:
     score = around.prior + around.evidence(around.factor, np.arange(last + 1))
     some = np.argsort(np.where(around.elsewhere, -score, -np.inf))[: CONTENDERS + 1]  # `beside` first, then its rivals
     joined = bool(score[around.beside] > logsumexp(score[around.elsewhere]))
-    target = int(some[1]) if joined else around.beside
+    target = around.beside
+    if joined:
+        others = np.delete(np.arange(last), around.beside)
+        target = int(others[np.argmax(score[others])]) if np.isfinite(score[others]).any() else last
     mean = groups.means[target]
     if target == last:  # a singleton answers like the user alone
         variance = population.variances(last + 1)[-1]
