@@ -87,7 +87,7 @@ def learn(rows: UserRows, specification: Specification) -> Learnt:
     if splits:
         calibration = calibrate(held[name])
         over_pooled = None if chosen.candidate.clustered else gain_over_pooled(held[name], calibration)
-        fit = rescaled(small, fit, calibration.within, calibration.between, 10)
+        fit = rescaled(small, fit, calibration.within, calibration.between, Convergence().max_iter)
     if basis is not None:
         fit = lifted(design, fit, basis)
     posterior = Posterior.of(design, fit)
@@ -182,4 +182,4 @@ def structure_of(posterior: Posterior) -> str:
 def lifted(design: Design, fit: Fit, basis: FloatArray) -> Fit:
     """An isotropic fit along some directions, in all features."""
     population = replace(fit.population, root=None, m0=basis @ fit.population.m0)
-    return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=10))
+    return run(design, fit.sites, fit.share, population)
