@@ -149,7 +149,8 @@ def _turns(users: UserRows, free_of_units: bool) -> IntArray:
         answers, size = np.einsum("ui,ui->u", total @ precision, total), np.zeros(len(users))
     else:
         facing = _facing(users)
-        answers, size = (np.bincount(users.owner, each, len(users)) for each in (signed * facing, np.abs(facing)))
+        answers = np.bincount(users.owner, signed * facing, len(users)).astype(np.float64)
+        size = np.bincount(users.owner, np.abs(facing), len(users)).astype(np.float64)
     order = np.lexsort([np.round(answers, 9), np.round(size, 9)])
     turns = np.empty(len(users), dtype=np.intp)
     turns[order] = np.arange(len(users))
@@ -233,5 +234,4 @@ def _normed(Z: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Rows with columns of length 1, and the inverse of the sum of their squares."""
     size = np.sqrt(np.einsum("ij,ij->j", Z, Z, dtype=np.float64))
     Z = Z / np.where(size > 0, size, 1.0)
-    precision: FloatArray = np.linalg.pinv(Z.T @ Z, hermitian=True)
-    return Z, precision
+    return Z, np.asarray(np.linalg.pinv(Z.T @ Z, hermitian=True), dtype=np.float64)

@@ -47,7 +47,7 @@ def explained(model: PrefKin, u: int, v: int) -> Explanation:
         text = _about_groups(user, other, probability, odds, turning, estimates)
     else:
         odds = LogOdds(equality_odds(posterior, u, v), 0.0)
-        turning = rows_to_half(posterior, u) * model._users.counts[u]
+        turning = rows_to_half(posterior, u, float(model._users.counts[u]))
         text = (
             f"No groups were found ({model.structure_}): both lean on what all users have in common, and "
             f"{estimates} (log odds {odds.answers:+.1f} for wanting exactly the same). Own answers decide "
@@ -190,13 +190,14 @@ def own_share(posterior: Posterior, user: int, copies: float = 1.0) -> float:
     return float(posterior.determined(user, variance * posterior.spread[user], np.array([copies]))[0])
 
 
-def rows_to_half(posterior: Posterior, user: int) -> float:
-    """More copies of the user's rows until own answers decide half of the estimate; 0 if they do already."""
+def rows_to_half(posterior: Posterior, user: int, n: float) -> float:
+    """More comparisons like the n of the user until own answers decide half of the estimate; 0 if they do already."""
     if own_share(posterior, user) >= 0.5:
         return 0.0
     if own_share(posterior, user, 1e9) < 0.5:  # directions that such comparisons never touch
         return np.inf
-    return float(np.exp(brentq(lambda x: own_share(posterior, user, np.exp(x)) - 0.5, 0.0, np.log(1e9)))) - 1.0
+    copies = np.exp(brentq(lambda x: own_share(posterior, user, np.exp(x)) - 0.5, 0.0, np.log(1e9)))
+    return n * (float(copies) - 1.0)
 
 
 def difference_covariance(posterior: Posterior, user: int, other: int) -> FloatArray:
