@@ -26,6 +26,7 @@ kernel: Callable[[Callable[..., Any]], Any] = njit(cache=True, **OPTIONS)
 part: Callable[[Callable[..., Any]], Any] = njit(forceinline=True, **OPTIONS)
 
 BY_HAND = 40  # matrices up to this size are inverted by elimination, larger ones by LAPACK
+BENDS = 10.0  # variance of a margin from which quadrature does not see where σ bends
 NEGLIGIBLE = 1e-6  # responsibility below which a component is left out
 ROOT_2, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 FARTHEST = -37.0  # standard deviations beyond which the normal distribution function underflows
@@ -371,20 +372,25 @@ def tilted_power(c: Any, s: Any, power: Any) -> Any:
     """`tilted_sigmoid` of σ(m)ᵖ, 0 < p < 1, by Gauss-Hermite quadrature around a normal law close to the tilted one."""
     _, g, h = tilted_sigmoid(c, s)
     middle, width = c + power * s * g, math.sqrt(s * (1.0 + power * s * h))
-    mass, first, second = 0.0, 0.0, 0.0
+    mass, first, second, off, square = 0.0, 0.0, 0.0, 0.0, 0.0
+    top = power * (min(middle, 0.0) - math.log1p(math.exp(-abs(middle)))) - 0.5 * (middle - c) * (middle - c) / s
     for k in range(len(NODES)):
         m = middle + width * NODES[k]
         z = (m - c) / math.sqrt(s)
         log_sigma = -math.log1p(math.exp(-abs(m))) + min(m, 0.0)
-        weight = NODE_WEIGHTS[k] * math.exp(0.5 * NODES[k] * NODES[k] - 0.5 * z * z + power * log_sigma)
+        weight = NODE_WEIGHTS[k] * math.exp(0.5 * NODES[k] * NODES[k] - 0.5 * z * z + power * log_sigma - top)
         miss = 1.0 - math.exp(log_sigma)
         slope = power * miss
         mass += weight
         first += weight * slope
         second += weight * (slope * slope - power * miss * (1.0 - miss))
-    first /= mass
-    second = min(second / mass - first * first, -1e-14 * power)
-    return math.log(mass * width / math.sqrt(s)), first, second
+        off += weight * z
+        square += weight * z * z
+    first, second, off, square = first / mass, second / mass, off / mass, square / mass
+    log_mass = top + math.log(mass * width / math.sqrt(s))
+    if s > BENDS:  # σᵖ bends between nodes: by moments of m, which do not ask how
+        return log_mass, off / math.sqrt(s), min((square - off * off - 1.0) / s, -1e-14 * power)
+    return log_mass, first, min(second - first * first, -1e-14 * power)
 
 
 @kernel

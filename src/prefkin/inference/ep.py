@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
+from prefkin.inference.factors import Factors
 from prefkin.inference.hierarchy import Moments, group_posterior, messages_of, user_moments
 from prefkin.inference.likelihood import Laplace
 from prefkin.inference.model import Design, Gaussian, Groups, Population
@@ -60,6 +61,7 @@ class Fit(NamedTuple):
     share: FloatArray  # (U, C) responsibilities
     population: Population
     groups: Groups
+    messages: Factors | None  # to the group means, where these are not given
     moments: Moments
     spread: FloatArray  # (U,)
     n_iter: int
@@ -75,7 +77,8 @@ def cavities(
     """
     copies = np.maximum(design.weight, 1.0)
     tau, nu, precision = sites.tau / copies, sites.nu / copies, 1.0 / variance
-    part = np.minimum(1.0, (1.0 - least) * precision / np.maximum(tau, 1e-300))
+    most = (1.0 - least) * precision
+    part = most / np.maximum(tau, most)
     left = precision - part * tau
     return (precision * mean - part * nu) / left, 1.0 / left
 
@@ -121,7 +124,9 @@ def run(
     law, normal = population.law, isinstance(population.law, Gaussian)
     learn = learn if m_step is not None else 0 if normal else 1
     for n_iter in range(1, rules.max_iter + 1):
-        found = groups or group_posterior(messages_of(rows, *sites, spread, share, population), population)
+        messages = messages_of(rows, *sites, spread, share, population) if groups is None else None
+        found = group_posterior(messages, population) if messages is not None else groups
+        assert found is not None
         moments = user_moments(rows, sites.tau, sites.nu, spread, share, found, population, learn)
         new_sites, change = sweep(rows, sites, moments.mean, moments.variance, damping, rules.least_cavity)
         new_population, moved = (population, 0.0) if m_step is None else m_step(moments, found, population)
@@ -135,7 +140,8 @@ def run(
         if new_population.root is not population.root:
             rows = design.with_root(new_population.root)
         sites, population, before = new_sites, new_population, change
-    fit = Fit(sites, share, population, found, moments, spread, n_iter, converged)
+    assert found is not None
+    fit = Fit(sites, share, population, found, messages, moments, spread, n_iter, converged)
     if change > rules.diverged or not np.isfinite(change):
         return _laplace(design, fit, groups, rules)
     return fit

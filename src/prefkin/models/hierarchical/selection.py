@@ -15,11 +15,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from prefkin.data.arrays import FloatArray
+from prefkin.data.folds import Split
 from prefkin.inference.ep import Convergence, Fit, Sites, run
 from prefkin.inference.loss import moderated
 from prefkin.inference.model import GAUSSIAN, Design, PopulationLaw
 from prefkin.models.hierarchical.covariance import Structure
-from prefkin.models.hierarchical.folds import Split
 from prefkin.models.hierarchical.partition.search import log_evidence, search
 from prefkin.models.hierarchical.posterior import margins_of
 from prefkin.models.hierarchical.settings import SCALES, SELECTION

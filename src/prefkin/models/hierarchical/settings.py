@@ -73,12 +73,14 @@ class Selection:
     """Iterations of a fit of continuous heterogeneity before and after `best_scale`, at most."""
     enough_judged: int = 3000
     """Folds are judged until there are so many held-out answers: more do not change a choice."""
+    last_iter: int = 60
+    """Iterations, at most, after the variances were multiplied by what held-out answers say; most fits take few."""
+    lift_iter: int = 3
+    """Iterations in all features of a fit that was learnt along the leading directions, at most."""
     deals: int = 3
     """Times that items are dealt to folds, where they recur."""
-    in_span: float = 0.5
-    """Share of the judged rows that must lie in the span of the rows learnt from, else each person's rows are dealt."""
-    temperature_prior: float = 1.0
-    """Held-out log-loss against the squared logarithm of a temperature."""
+    temperature_prior: float = 5.0
+    """Held-out log-loss against the squared logarithm of a temperature: a standard deviation of about 30 %."""
     most_log_temperature: float = 1.5
     """Temperatures are between exp(-1.5) and exp(1.5)."""
     beats_a_coin: float = 3.0
