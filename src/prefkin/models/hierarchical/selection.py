@@ -14,17 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray
 from prefkin.data.folds import Split
 from prefkin.inference.ep import Convergence, Fit, Sites, run
-from prefkin.inference.hierarchy import user_moments
 from prefkin.inference.loss import moderated
 from prefkin.inference.model import GAUSSIAN, Design, PopulationLaw
 from prefkin.models.hierarchical.covariance import Structure
 from prefkin.models.hierarchical.partition.search import log_evidence, search
+from prefkin.models.hierarchical.posterior import margins_of
 from prefkin.models.hierarchical.settings import SCALES, SELECTION
 
-__all__ = ["Calibration", "Candidate", "HeldOut", "best_temperature", "calibrate", "margins_of", "rescaled"]
+__all__ = ["Calibration", "Candidate", "HeldOut", "best_temperature", "calibrate", "gain_over_pooled", "rescaled"]
 
 
 @dataclass(frozen=True)
@@ -85,21 +85,6 @@ def best_scale(design: Design, fit: Fit) -> Fit:
     return max(found.values(), key=lambda each: each[0])[1]
 
 
-def margins_of(design: Design, fit: Fit, X: FloatArray, owner: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Posterior mean and variance of the margins of rows that were not learnt from."""
-    n, users = len(design.y), np.concatenate([design.owner, owner])
-    order = np.argsort(users, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    zero = np.zeros(len(X))
-    starts = np.searchsorted(users[order], np.arange(design.n_users + 1))
-    joint = replace(design, X=np.concatenate([design.X, X])[order], y=users, starts=starts)
-    joint = joint.with_root(fit.population.root)
-    tau, nu = (np.concatenate([each, zero])[order] for each in fit.sites[:2])
-    found = user_moments(joint, tau, nu, fit.spread, fit.share, fit.groups, fit.population)
-    return found.mean[place[n:]], found.variance[place[n:]]
-
-
 def rescaled(design: Design, fit: Fit, within: float, between: float, max_iter: int = 3) -> Fit:
     """The fit with variances multiplied, and sites matched to that."""
     population = fit.population
@@ -134,6 +119,7 @@ class HeldOut:
             candidate.fit(train, fit) for (train, _, _), fit in zip(self.parts, starts, strict=True)
         ]
         self.weight = np.concatenate([weight for _, _, weight in self.parts])
+        self.owner = np.concatenate([held.owner for _, held, _ in self.parts])
 
     def log_odds(self, within: float = 1.0, between: float = 1.0) -> FloatArray:
         """Of each held-out answer that was given, with variances multiplied; 0 for users without other answers."""
@@ -184,3 +170,18 @@ def calibrate(held: HeldOut) -> Calibration:
     weight = np.exp(loss(best) - np.array([each.loss for each in every]))
     mean = np.exp(weight @ np.log([each[1:] for each in every]) / weight.sum())
     return Calibration(loss(best), *(float(each) for each in mean))
+
+
+def gain_over_pooled(held: HeldOut, calibration: Calibration) -> tuple[float, float]:
+    """Mean log-loss of a held-out answer below that of complete pooling, and its standard error over users."""
+
+    def losses(within: float, between: float) -> FloatArray:
+        log_odds = held.log_odds(within, between)
+        temperature = best_temperature(log_odds, held.weight).temperature
+        return held.weight * np.logaddexp(0.0, -temperature * log_odds)
+
+    gain = losses(SELECTION.pooled, 1.0) - losses(calibration.within, calibration.between)
+    of_users, weight = np.bincount(held.owner, gain), np.bincount(held.owner, held.weight)
+    mean, n = float(gain.sum() / held.weight.sum()), max(int((weight > 0).sum()), 1)
+    error = np.linalg.norm(of_users - mean * weight) / held.weight.sum() * np.sqrt(n / max(n - 1, 1))
+    return mean, float(error)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["POSITION_BIAS", "SCALES", "SEARCH", "SELECTION", "PositionBias", "Scales", "Search", "Selection"]
+__all__ = [
+    "POSITION_BIAS",
+    "REPORTING",
+    "SCALES",
+    "SEARCH",
+    "SELECTION",
+    "PositionBias",
+    "Reporting",
+    "Scales",
+    "Search",
+    "Selection",
+]
 
 
 @dataclass(frozen=True)
@@ -94,8 +105,8 @@ class Selection:
     """Iterations of a fit of continuous heterogeneity before and after `best_scale`, at most."""
     enough_judged: int = 3000
     """Folds are judged until there are so many held-out answers: more do not change a choice."""
-    last_iter: int = 10
-    """Iterations, at most, after the variances were multiplied by what held-out answers say."""
+    last_iter: int = 60
+    """Iterations, at most, after the variances were multiplied by what held-out answers say; most fits take few."""
     lift_iter: int = 3
     """Iterations in all features of a fit that was learnt along the leading directions, at most."""
     deals: int = 3
@@ -112,6 +123,8 @@ class Selection:
     """Variances are moved by half a decade (log10)."""
     most_steps: int = 10
     """Half decades by which a variance is moved at most: by then users are alike, or unrelated."""
+    pooled: float = 1e-6
+    """Complete pooling is the chosen model with the variance within groups multiplied by this."""
     far_behind: float = 30.0
     """A candidate whose evidence is so many nats behind the best of its kind is not learnt in the folds."""
     alike: float = 0.02
@@ -122,4 +135,24 @@ class Selection:
     """Log evidence by which groups must beat continuous heterogeneity to be a candidate."""
 
 
-SCALES, SEARCH, SELECTION = Scales(), Search(), Selection()
+@dataclass(frozen=True)
+class Reporting:
+    """Constants of what a fitted model reports, and of its warnings."""
+
+    caution: float = 1.05
+    """Radii are multiplied by this, for what the posterior leaves out: the partition and the scales."""
+    thin: float = 2.0
+    """Radii were found too small below so many comparisons per feature (benchmarks/coverage.py)."""
+    certain: float = 0.07
+    """Answers are nearly certain where the mean slope of the sigmoid is below this."""
+    certain_place: float = 0.9
+    """The group of a user is called uncertain below this responsibility."""
+    confident: float = 3.0
+    """A fit that no answer contradicts is worth a warning from this median margin."""
+    usual_temperature: float = 2.0
+    """A temperature that differs from 1 by more than this factor is worth a warning."""
+    most_numbers: int = 1 << 26
+    """Numbers of the matrices of all users for whom questions are planned together: half a gigabyte."""
+
+
+REPORTING, SCALES, SEARCH, SELECTION = Reporting(), Scales(), Search(), Selection()
