@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SCALES", "SEARCH", "SELECTION", "Scales", "Search", "Selection"]
+__all__ = ["PASSES", "SCALES", "SEARCH", "SELECTION", "Passes", "Scales", "Search", "Selection"]
 
 
 @dataclass(frozen=True)
@@ -99,4 +99,28 @@ class Selection:
     """Log evidence by which groups must beat continuous heterogeneity to be a candidate."""
 
 
-SCALES, SEARCH, SELECTION = Scales(), Search(), Selection()
+@dataclass(frozen=True)
+class Passes:
+    """Constants of passes over all users, and of updates."""
+
+    first_sweeps: int = 2
+    """A new user's sites are matched to the population by so many sweeps before clusters are weighed."""
+    alternations: int = 2
+    """Responsibilities and sites of a new user take turns so often."""
+    max_iter: int = 12
+    """Sweeps of a user's sites in a pass, at most."""
+    tol: float = 0.03
+    """A user's sites have converged when no margin moves by this many posterior standard deviations."""
+    numbers: int = 1 << 21
+    """Numbers of the d x d matrices of one block of users: 16 MB."""
+    updates: int = 3
+    """Passes over the users of an update: their answers change the group means, and these the answers' sites."""
+    sampled: int = 40
+    """Users with new answers by whom it is judged whether hyperparameters should be learnt again."""
+    clearly: float = 1.0
+    """Log evidence by which a prior learnt from new answers alone must beat the prior in use, and"""
+    clearly_each: float = 0.03
+    """for each user who is judged, since sites differ between the two."""
+
+
+PASSES, SCALES, SEARCH, SELECTION = Passes(), Scales(), Search(), Selection()

@@ -1,0 +1,186 @@
+"""E-step and M-step over blocks of users, with sufficient statistics that are added up.
+
+Under given hyperparameters and group means users do not depend on each other. So the E-step of a block of users needs
+nothing of the others but `Shared`, and all that the others need of the block is `Statistics`. The same function places
+everybody under hyperparameters learnt from a sample, takes in new answers, and works through the shards of out-of-core
+data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from itertools import pairwise
+from operator import add
+from typing import NamedTuple
+
+import numpy as np
+
+from prefkin.data.arrays import FloatArray
+from prefkin.execution.executor import for_each
+from prefkin.inference.ep import Convergence, Sites, run_each, sweep
+from prefkin.inference.factors import Factors
+from prefkin.inference.hierarchy import group_posterior, messages_of, user_factors, user_moments
+from prefkin.inference.model import Design, Groups, Population
+from prefkin.models.hierarchical.partition.reassign import responsibilities
+from prefkin.models.hierarchical.scales import bounded, mackay_factors, ratio
+from prefkin.models.hierarchical.settings import PASSES
+
+__all__ = ["Shared", "State", "Statistics", "blocks_of_users", "e_step", "e_step_in_blocks", "m_step", "statistics_of"]
+
+RULES = Convergence(max_iter=PASSES.max_iter, tol=PASSES.tol)
+
+
+class State(NamedTuple):
+    """What is known of some users between two E-steps."""
+
+    sites: Sites
+    share: FloatArray  # (U, C) responsibilities
+    spread: FloatArray  # (U,) factors on variances, from the population law
+
+    def of(self, design: Design, users: slice) -> State:
+        """Of consecutive users."""
+        rows = slice(int(design.starts[users.start]), int(design.starts[users.stop]))
+        return State(self.sites.take(rows), self.share[users], self.spread[users])
+
+    @classmethod
+    def join(cls, parts: Sequence[State]) -> State:
+        """Users of several blocks, one block after the other."""
+        sites = Sites(*(np.concatenate(each) for each in zip(*(part.sites for part in parts), strict=True)))
+        return cls(sites, *(np.concatenate([part[i] for part in parts]) for i in (1, 2)))
+
+
+class Statistics(NamedTuple):
+    """Sufficient statistics of some users: the sum of two is that of all their users."""
+
+    messages: Factors  # (C) products of the messages to each group mean
+    sizes: FloatArray  # (C,) sums of the responsibilities
+    scores: FloatArray  # (2, 2) as in `mackay_factors`; 0 where they were not asked for
+
+    def __add__(self, other: Statistics) -> Statistics:  # type: ignore[override]
+        return Statistics(*(one + more for one, more in zip(self, other, strict=True)))
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        messages = Factors(*(getattr(self.messages, name) - getattr(other.messages, name) for name in NUMBERS))
+        return Statistics(messages, self.sizes - other.sizes, self.scores - other.scores)
+
+
+NUMBERS = ("Lam", "eta", "level")  # of `Factors`
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """All that users have in common: hyperparameters, and sums over everybody from which group means follow."""
+
+    population: Population
+    messages: Factors  # (C)
+    sizes: FloatArray  # (C,)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Posterior of the group means."""
+        return group_posterior(self.messages, self.population)
+
+    def followed(self, statistics: Statistics, population: Population | None = None) -> Shared:
+        """With these sums over everybody."""
+        return Shared(population or self.population, statistics.messages, statistics.sizes)
+
+
+def e_step(block: Design, state: State | None, shared: Shared, *, scores: bool = False) -> tuple[State, Statistics]:
+    """Responsibilities and EP sites of a block of users, and their sufficient statistics.
+
+    `state` is as it was when the block's statistics went into `shared`; None: the block is no part of it.
+    """
+    rows = block.with_root(shared.population.root)
+    population = replace(shared.population, root=None)
+    given = replace(shared, population=population)
+    given.__dict__["groups"] = shared.groups
+    if state is None:
+        state, own = _started(rows, given)
+        for _ in range(PASSES.alternations if population.clustered else 1):
+            state = _sites(rows, state._replace(share=_share(rows, state, own, given)), given)
+    else:
+        state = _sites(rows, state._replace(share=_share(rows, state, state.share, given)), given)
+    return state, statistics_of(rows, state, given, scores=scores)
+
+
+def _started(rows: Design, shared: Shared) -> tuple[State, FloatArray]:
+    """New users under the population distribution; and their shares in the sums, which are 0."""
+    population, C = shared.population, len(shared.sizes)
+    variance = float(population.variances(C)[-1]) * np.einsum("ij,ij->i", rows.X, rows.X)
+    share, spread, zero = np.zeros((rows.n_users, C)), np.ones(rows.n_users), np.zeros(len(rows.y))
+    share[:, -1] = 1.0
+    sites, _ = sweep(rows, Sites(zero, zero, zero), rows.X @ shared.groups.means[-1], np.maximum(variance, 1e-300))
+    if population.clustered:
+        rules = replace(RULES, max_iter=PASSES.first_sweeps, diverged=np.inf)
+        sites = run_each(rows, sites, share, population, shared.groups, spread, rules).sites
+    return State(sites, share, spread), np.zeros_like(share)
+
+
+def _share(rows: Design, state: State, own: FloatArray, shared: Shared) -> FloatArray:
+    """Responsibilities by exact evidence of the contenders."""
+    if not shared.population.clustered:
+        return np.ones_like(own)
+    factors = user_factors(rows, *state.sites)
+    return responsibilities(factors, own, shared.messages[:-1], shared.sizes, shared.population)
+
+
+def _sites(rows: Design, state: State, shared: Shared) -> State:
+    found = run_each(rows, state.sites, state.share, shared.population, shared.groups, state.spread, RULES)
+    return State(found.sites, state.share, found.spread)
+
+
+def statistics_of(rows: Design, state: State, shared: Shared, *, scores: bool = False) -> Statistics:
+    """Sufficient statistics of users as they are; `rows` are in the units of t."""
+    population = replace(shared.population, root=None)
+    messages = messages_of(rows, *state.sites, state.spread, state.share, population)
+    found = np.zeros((2, 2))
+    if scores:
+        groups = shared.groups
+        moments = user_moments(rows, *state.sites[:2], state.spread, state.share, groups, population, 1)
+        found = moments.scores.sum(axis=0)
+    return Statistics(messages, state.share.sum(axis=0), found)
+
+
+def blocks_of_users(design: Design, n_components: int) -> list[slice]:
+    """Consecutive users, so few that a matrix for each of them fits into `PASSES.numbers`; not fewer than clusters."""
+    at_once = max(PASSES.numbers // design.dim**2, min(n_components, 1024), 1)
+    U = design.n_users
+    cuts = np.linspace(0, U, -(-U // at_once) + 1).astype(int) if U else np.zeros(1, dtype=int)
+    return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
+
+
+def e_step_in_blocks(
+    design: Design, state: State | None, shared: Shared, *, scores: bool = False
+) -> tuple[State, Statistics]:
+    """`e_step` of any number of users."""
+    _ = shared.groups  # once for all blocks
+
+    def some(users: slice) -> tuple[State, Statistics]:
+        block = design.users(np.arange(users.start, users.stop))
+        return e_step(block, None if state is None else state.of(design, users), shared, scores=scores)
+
+    states, statistics = zip(*for_each(some, blocks_of_users(design, len(shared.sizes))), strict=True)
+    return State.join(states), reduce(add, statistics)
+
+
+def m_step(statistics: Statistics, reference: Statistics, shared: Shared, size: float) -> Population:
+    """Hyperparameters by everybody's statistics, for rows of mean square length `size`.
+
+    `reference` are the statistics of the sample from which hyperparameters were learnt: held-out answers have moved
+    these from where evidence is highest, and so far they stay from there.
+    """
+    population = shared.population
+    now, then = (group_posterior(each.messages, population) for each in (statistics, reference))
+    factors = mackay_factors(statistics.scores, now) / mackay_factors(reference.scores, then)
+    new = replace(
+        population,
+        within=bounded(population.within * factors[0], size),
+        between=bounded(population.between * factors[1], size),
+    )
+    if not population.clustered:
+        return new
+    known = len(population.m0) - np.trace(now.m0_cov) / population.top
+    top = ratio(now.m0 @ now.m0 / population.top + 1.0, known + 1.0)
+    return replace(new, m0=now.m0, top=bounded(population.top * top, size))
