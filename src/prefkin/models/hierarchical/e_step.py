@@ -16,20 +16,22 @@ from operator import add
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
 from prefkin.inference.ep import Convergence, Sites, run_each, sweep
 from prefkin.inference.factors import Factors
 from prefkin.inference.hierarchy import group_posterior, messages_of, user_factors, user_moments
 from prefkin.inference.model import Design, Groups, Population
-from prefkin.models.hierarchical.partition.reassign import responsibilities
+from prefkin.models.hierarchical.partition.reassign import log_weights
 from prefkin.models.hierarchical.scales import bounded, mackay_factors, ratio
 from prefkin.models.hierarchical.settings import PASSES
 
 __all__ = ["Shared", "State", "Statistics", "blocks_of_users", "e_step", "e_step_in_blocks", "m_step", "statistics_of"]
 
 RULES = Convergence(max_iter=PASSES.max_iter, tol=PASSES.tol)
+ROUGHLY = Convergence(max_iter=PASSES.contender_sweeps, tol=PASSES.contender_tol)
 
 
 class State(NamedTuple):
@@ -99,9 +101,9 @@ def e_step(block: Design, state: State | None, shared: Shared, *, scores: bool =
     if state is None:
         state, own = _started(rows, given)
         for _ in range(PASSES.alternations if population.clustered else 1):
-            state = _sites(rows, state._replace(share=_share(rows, state, own, given)), given)
+            state = _sites(rows, _responsibilities(rows, state, own, given), given)
     else:
-        state = _sites(rows, state._replace(share=_share(rows, state, state.share, given)), given)
+        state = _sites(rows, _responsibilities(rows, state, state.share, given), given)
     return state, statistics_of(rows, state, given, scores=scores)
 
 
@@ -118,12 +120,55 @@ def _started(rows: Design, shared: Shared) -> tuple[State, FloatArray]:
     return State(sites, share, spread), np.zeros_like(share)
 
 
-def _share(rows: Design, state: State, own: FloatArray, shared: Shared) -> FloatArray:
-    """Responsibilities by exact evidence of the contenders."""
-    if not shared.population.clustered:
-        return np.ones_like(own)
+def _responsibilities(rows: Design, state: State, own: FloatArray, shared: Shared) -> State:
+    """Responsibilities by evidence, each contender's with sites matched to it; `own` is what users share in the sums.
+
+    Sites matched to one cluster take answers that another cluster finds most unlikely to be nearly uninformative.
+    """
+    population, clusters = shared.population, shared.messages[:-1]
+    if not population.clustered:
+        return state
     factors = user_factors(rows, *state.sites)
-    return responsibilities(factors, own, shared.messages[:-1], shared.sizes, shared.population)
+    messages = factors.marginalise(population.within)
+    found = log_weights(factors, messages, own, clusters, shared.sizes, population)
+    near = found > found.max(axis=1, keepdims=True) - PASSES.near
+    near[near.sum(axis=1) < 2] = False
+    u, c = np.nonzero(near)
+    if not len(u):
+        return state._replace(share=softmax(found, axis=1))
+    index, starts = rows.rows_of(u)
+    one = np.zeros((len(u), len(shared.sizes)))
+    one[np.arange(len(u)), c] = 1.0
+    each = run_each(rows.users(u), state.sites.take(index), one, population, shared.groups, state.spread[u], ROUGHLY)
+    theirs = user_factors(rows.users(u), *each.sites)
+    found[u, c] = _evidence(theirs, messages, own[u, c], u, c, shared)
+    share = softmax(found, axis=1)
+    best = np.flatnonzero(c == np.argmax(found[u], axis=1))  # their sites are the best start
+    begin = [slice(int(starts[p]), int(starts[p + 1])) for p in best]
+    sites = Sites(*(each.copy() for each in state.sites))
+    for p, part in zip(best, begin, strict=True):
+        for target, values in zip(sites, each.sites, strict=True):
+            target[rows.starts[u[p]] : rows.starts[u[p] + 1]] = values[part]
+    return state._replace(share=share, sites=sites)
+
+
+def _evidence(factors: Factors, told: Factors, own: FloatArray, u: IntArray, c: IntArray, shared: Shared) -> FloatArray:
+    """Log evidence of user u[p] in component c[p], with this likelihood, where messages `told` are in the sums."""
+    population, K = shared.population, len(shared.sizes) - 1
+    found = factors.log_integral(population.m0, population.within + population.between) + population.partition.singleton
+    p = np.flatnonzero(c < K)
+    mine, before, k = factors[p].marginalise(population.within), told[u[p]], c[p]
+    change = Factors(*(getattr(mine, name) - _times(own[p], getattr(before, name)) for name in NUMBERS))
+    every, one, prior, clusters = np.arange(len(p)), np.ones(len(p)), population.partition, shared.messages[:-1]
+    with_user = clusters.joint_log_integral(k, change, every, one, population.m0, population.between)
+    without = clusters.joint_log_integral(k, before, every, -own[p], population.m0, population.between)
+    left = shared.sizes[k] - own[p]
+    found[p] = np.where(left > 1e-3, with_user - without + prior.log_weights(left), -np.inf)
+    return found
+
+
+def _times(power: FloatArray, values: FloatArray) -> FloatArray:
+    return power.reshape(-1, *(1,) * (values.ndim - 1)) * values
 
 
 def _sites(rows: Design, state: State, shared: Shared) -> State:

@@ -107,6 +107,12 @@ class Passes:
     """A new user's sites are matched to the population by so many sweeps before clusters are weighed."""
     alternations: int = 2
     """Responsibilities and sites of a new user take turns so often."""
+    near: float = 8.0
+    """Clusters that are behind by fewer nats are weighed with a user's sites matched to each of them."""
+    contender_sweeps: int = 6
+    """Sweeps of the sites for a contender, at most, until"""
+    contender_tol: float = 0.1
+    """no margin moves by this many posterior standard deviations."""
     max_iter: int = 12
     """Sweeps of a user's sites in a pass, at most."""
     tol: float = 0.03
