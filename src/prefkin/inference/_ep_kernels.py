@@ -288,8 +288,9 @@ def margins(
                     square, trace = score_statistics(A, covs[c], s, r, learn, D, K)
                 scores[u, kind[c], 0] += r * square
                 scores[u, kind[c], 1] += r * trace
-        for i in range(len(x)):
-            v_m[i] /= total
+        if total > 0.0:
+            for i in range(len(x)):
+                v_m[i] /= total
 
 
 @part

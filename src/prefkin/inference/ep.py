@@ -167,25 +167,27 @@ def run_each(
     rows, U, law = design.with_root(population.root), design.n_users, population.law
     sites, spread = Sites(*(each.copy() for each in sites)), spread.copy()
     damping, before, moved = np.ones(U), np.full(U, np.inf), np.zeros(U)
-    active = np.flatnonzero(np.diff(design.starts) > 0)
+    active, learn = np.flatnonzero(np.diff(design.starts) > 0), 0 if isinstance(law, Gaussian) else 1
+    asked, answers = share.copy(), replace(rows, X=rows.X[:, :0])
     for n_iter in range(rules.max_iter):
+        moments = user_moments(rows, *sites[:2], spread, asked, groups, population, learn)  # of users with a share
         index, starts = rows.rows_of(active)
-        some, old = rows.users(active), sites.take(index)
-        learn = 0 if isinstance(law, Gaussian) else 1
-        moments = user_moments(some, *old[:2], spread[active], share[active], groups, population, learn)
-        pace = np.repeat(damping[active], np.diff(starts))
-        new, changes = sweep(some, old, moments.mean, moments.variance, pace, rules.least_cavity)
+        some, pace = answers.users(active), np.repeat(damping[active], np.diff(starts))
+        new, changes = sweep(
+            some, sites.take(index), moments.mean[index], moments.variance[index], pace, rules.least_cavity
+        )
         change = np.maximum.reduceat(changes, starts[:-1]) if len(active) else np.empty(0)
         change = np.where(np.isfinite(change), change, np.inf)
         for target, values in zip(sites, new, strict=True):
             target[index] = values
         if learn:
-            spread[active] = law.spread(_deviation(moments, spread[active], population), design.dim)
+            spread[active] = law.spread(_deviation(moments, spread, population), design.dim)[active]
         if n_iter == 0:
             moved[active] = change
         slower = active[change > before[active]]
         damping[slower] = np.maximum(rules.damping * damping[slower], rules.least_damping)
         before[active] = change
+        asked[active[change < rules.tol]] = 0.0
         active = active[change >= rules.tol]
         if not len(active):
             break

@@ -203,8 +203,7 @@ def e_step_in_blocks(
     _ = shared.groups  # once for all blocks
 
     def some(users: slice) -> tuple[State, Statistics]:
-        block = design.users(np.arange(users.start, users.stop))
-        return e_step(block, None if state is None else state.of(design, users), shared, scores=scores)
+        return e_step(design.between(users), None if state is None else state.of(design, users), shared, scores=scores)
 
     states, statistics = zip(*for_each(some, blocks_of_users(design, len(shared.sizes))), strict=True)
     return State.join(states), reduce(add, statistics)
