@@ -31,6 +31,7 @@ from prefkin.models.hierarchical.settings import PASSES
 __all__ = ["Shared", "State", "Statistics", "blocks_of_users", "e_step", "e_step_in_blocks", "m_step", "statistics_of"]
 
 RULES = Convergence(max_iter=PASSES.max_iter, tol=PASSES.tol)
+ONCE = Convergence(max_iter=1, diverged=np.inf)
 ROUGHLY = Convergence(max_iter=PASSES.contender_sweeps, tol=PASSES.contender_tol)
 
 
@@ -99,25 +100,26 @@ def e_step(block: Design, state: State | None, shared: Shared, *, scores: bool =
     given = replace(shared, population=population)
     given.__dict__["groups"] = shared.groups
     if state is None:
-        state, own = _started(rows, given)
-        for _ in range(PASSES.alternations if population.clustered else 1):
-            state = _sites(rows, _responsibilities(rows, state, own, given), given)
+        state = _started(rows, given)
+        own = np.zeros_like(state.share)
     else:
-        state = _sites(rows, _responsibilities(rows, state, state.share, given), given)
+        own = state.share
+    state = _responsibilities(rows, state, own, given)
+    each = run_each(rows, state.sites, state.share, population, given.groups, state.spread, RULES)
+    state = State(each.sites, state.share, each.spread)
     return state, statistics_of(rows, state, given, scores=scores)
 
 
-def _started(rows: Design, shared: Shared) -> tuple[State, FloatArray]:
-    """New users under the population distribution; and their shares in the sums, which are 0."""
+def _started(rows: Design, shared: Shared) -> State:
+    """New users under the population distribution."""
     population, C = shared.population, len(shared.sizes)
     variance = float(population.variances(C)[-1]) * np.einsum("ij,ij->i", rows.X, rows.X)
     share, spread, zero = np.zeros((rows.n_users, C)), np.ones(rows.n_users), np.zeros(len(rows.y))
     share[:, -1] = 1.0
     sites, _ = sweep(rows, Sites(zero, zero, zero), rows.X @ shared.groups.means[-1], np.maximum(variance, 1e-300))
     if population.clustered:
-        rules = replace(RULES, max_iter=PASSES.first_sweeps, diverged=np.inf)
-        sites = run_each(rows, sites, share, population, shared.groups, spread, rules).sites
-    return State(sites, share, spread), np.zeros_like(share)
+        sites = run_each(rows, sites, share, population, shared.groups, spread, ONCE).sites
+    return State(sites, share, spread)
 
 
 def _responsibilities(rows: Design, state: State, own: FloatArray, shared: Shared) -> State:
@@ -169,11 +171,6 @@ def _evidence(factors: Factors, told: Factors, own: FloatArray, u: IntArray, c: 
 
 def _times(power: FloatArray, values: FloatArray) -> FloatArray:
     return power.reshape(-1, *(1,) * (values.ndim - 1)) * values
-
-
-def _sites(rows: Design, state: State, shared: Shared) -> State:
-    found = run_each(rows, state.sites, state.share, shared.population, shared.groups, state.spread, RULES)
-    return State(found.sites, state.share, found.spread)
 
 
 def statistics_of(rows: Design, state: State, shared: Shared, *, scores: bool = False) -> Statistics:

@@ -103,10 +103,6 @@ class Selection:
 class Passes:
     """Constants of passes over all users, and of updates."""
 
-    first_sweeps: int = 2
-    """A new user's sites are matched to the population by so many sweeps before clusters are weighed."""
-    alternations: int = 2
-    """Responsibilities and sites of a new user take turns so often."""
     near: float = 8.0
     """Clusters that are behind by fewer nats are weighed with a user's sites matched to each of them."""
     contender_sweeps: int = 6
