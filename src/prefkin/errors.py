@@ -7,6 +7,7 @@ __all__ = [
     "AssumptionWarning",
     "CalibrationWarning",
     "ConvergenceError",
+    "ConvergenceWarning",
     "DependenceWarning",
     "ExperimentError",
     "FeaturesWarning",
@@ -99,7 +100,11 @@ class AssumptionWarning(PrefkinWarning):
 
 
 class CalibrationWarning(PrefkinWarning):
-    """A radius whose coverage was not reached in simulations of data like these."""
+    """A radius, or probabilities, whose calibration is in doubt for data like these."""
+
+
+class ConvergenceWarning(PrefkinWarning):
+    """A fit that stopped before its estimates had converged."""
 
 
 class DependenceWarning(PrefkinWarning):

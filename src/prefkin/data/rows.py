@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from prefkin.data.digest import fingerprints
 from prefkin.data.triangles import topics_of_differences
 from prefkin.errors import UnknownUser
 
-__all__ = ["Grown", "Rows", "UserRows", "consecutive", "grown", "only", "split_rows", "spread"]
+__all__ = ["Grown", "Rows", "UserRows", "consecutive", "grown", "only", "split_rows", "spread", "with_weight"]
 
 FEW_FEATURES = 8  # by which rows are told apart first
 
@@ -159,6 +159,15 @@ def split_rows(users: UserRows, training: BoolArray, test: BoolArray | None = No
         return UserRows(rows, before[users.starts], users.labels, contexts, items, users.sided, users.habits)
 
     return part(training), part(~training if test is None else test)
+
+
+def with_weight(users: UserRows) -> UserRows:
+    """Rows of weight above 0; all users stay."""
+    counted = users.rows.weights > 0
+    if counted.all():
+        return users
+    judged = None if users.judged is None else users.judged[counted]
+    return replace(split_rows(users, counted)[0], judged=judged)
 
 
 def only(rows: UserRows, users: IntArray) -> UserRows:

@@ -74,7 +74,7 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
         """What is in shards is read when it is asked for, of everybody."""
         if self._in_shards is not None and name in self._columns:
             return self._in_shards.column(name)
-        if self._in_shards is not None and name in ("_users", "_fitted", "graph_"):
+        if self._in_shards is not None and name in ("_users", "_fitted", "_learnt", "graph_"):
             raise InvalidParameter(
                 "this is about everybody together, and these people are in shards, not in memory; ask about them one "
                 "by one, or fit some of the files"
@@ -493,9 +493,9 @@ class PreferenceModel(Given, ClassifierMixin, BaseEstimator):
     def _digest(self) -> str:
         """Which model this is, also after it was saved and loaded: its data and what was learnt."""
         Z, y, weights = self._users.rows
-        return digest(type(self).__name__, Z, y, weights, self._users.starts.astype(np.int64), *self._learnt())
+        return digest(type(self).__name__, Z, y, weights, self._users.starts.astype(np.int64), *self._of_digest())
 
-    def _learnt(self) -> tuple[FloatArray, ...]:
+    def _of_digest(self) -> tuple[FloatArray, ...]:
         """Arrays that a model file holds to the last digit."""
         return (self.theta_,)
 

@@ -25,6 +25,7 @@ SAYING = {
     "neighbourhoods": "they share comparisons with some others each",
 }
 GROUPS_NAMED = 8
+NEARLY_ONE = 0.2  # log temperature that is not worth a line
 STRENGTHS = ((1.0, "hardly any"), (3.0, "some"), (5.0, "strong"), (np.inf, "very strong"))
 
 
@@ -54,6 +55,7 @@ class Summary:
     over_pooled: tuple[float, float] | None = None  # held-out log-loss below everybody pooled, its error; where asked
     groups: tuple[str, ...] = ()  # in a few words each, largest first
     alike: tuple[Alike, ...] = ()  # where there are no groups: the closest people, closest first
+    temperature: float | None = None  # factor on log odds that held-out answers ask for, where a method has one
 
     @property
     def pooled_will_do(self) -> bool:
@@ -84,6 +86,12 @@ class Summary:
                 f"{gain:.4f} +- {error:.4f} of log-loss"
                 if self.pooled_will_do
                 else f"on answers held out, log-loss is {gain:.4f} +- {error:.4f} below that of one model for everybody"
+            )
+        if self.temperature is not None and abs(np.log(self.temperature)) > NEARLY_ONE:
+            direction = "less" if self.temperature < 1.0 else "more"
+            lines.append(
+                f"held-out answers are {direction} predictable than the fit expects: log odds are multiplied by "
+                f"{self.temperature:.2f} (temperature)"
             )
         if self.structure in ("groups", "neighbourhoods"):
             sure = "" if self.uncertain is None else f"; {self.uncertain} uncertain where they belong"

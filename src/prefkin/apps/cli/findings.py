@@ -165,6 +165,7 @@ def summary(model: PreferenceModel, method: str, found: Summary) -> dict[str, An
         "uncertain": found.uncertain,
         "from_others": found.from_others,
         "log_loss_below_pooled": found.over_pooled,
+        "temperature": found.temperature,
         "groups": [{"group": group.label, "users": len(group), "words": str(group)} for group in model.groups_],
         "closest": [two._asdict() | {"one": str(two.one), "other": str(two.other)} for two in found.alike],
         "log_evidence_of_groups": finite(found.evidence),

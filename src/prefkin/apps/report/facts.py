@@ -262,6 +262,8 @@ def _computed(model: PreferenceModel, told: Summary) -> list[tuple[str, str]]:
     found = [("prefkin", __version__), ("method", type(model).__name__), ("settings", settings)]
     lines = [line for line in str(told).splitlines() if not line.startswith("group ")]  # cards say it
     found.append(("summary", "; ".join(lines)))
+    if told.temperature is not None:
+        found.append(("temperature", f"{told.temperature:.2f}: factor on log odds, by held-out answers"))
     if np.isfinite(model.refit_gain_):
         found.append(("since the fit", f"answers were added; log evidence for a refit {model.refit_gain_:+.1f}"))
     return found

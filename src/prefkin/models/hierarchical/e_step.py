@@ -28,7 +28,10 @@ from prefkin.models.hierarchical.partition.reassign import log_weights
 from prefkin.models.hierarchical.scales import bounded, mackay_factors, ratio
 from prefkin.models.hierarchical.settings import PASSES
 
-__all__ = ["Shared", "State", "Statistics", "blocks_of_users", "e_step", "e_step_in_blocks", "m_step", "statistics_of"]
+__all__ = [
+    *("Shared", "State", "Statistics", "blocks_of_users"),
+    *("e_step", "e_step_in_blocks", "m_step", "new_users", "statistics_of", "weighed"),
+]
 
 RULES = Convergence(max_iter=PASSES.max_iter, tol=PASSES.tol)
 ONCE = Convergence(max_iter=1, diverged=np.inf)
@@ -46,6 +49,17 @@ class State(NamedTuple):
         """Of consecutive users."""
         rows = slice(int(design.starts[users.start]), int(design.starts[users.stop]))
         return State(self.sites.take(rows), self.share[users], self.spread[users])
+
+    def some(self, design: Design, who: IntArray) -> State:
+        """Of some users."""
+        return State(self.sites.take(design.rows_of(who)[0]), self.share[who], self.spread[who])
+
+    def put(self, design: Design, who: IntArray, found: State) -> None:
+        """Write what was found of some users into it."""
+        rows, _ = design.rows_of(who)
+        for target, values in zip(self.sites, found.sites, strict=True):
+            target[rows] = values
+        self.share[who], self.spread[who] = found.share, found.spread
 
     @classmethod
     def join(cls, parts: Sequence[State]) -> State:
@@ -85,6 +99,11 @@ class Shared:
         """Posterior of the group means."""
         return group_posterior(self.messages, self.population)
 
+    @property
+    def statistics(self) -> Statistics:
+        """The sums over everybody."""
+        return Statistics(self.messages, self.sizes, np.zeros((2, 2)))
+
     def followed(self, statistics: Statistics, population: Population | None = None) -> Shared:
         """With these sums over everybody."""
         return Shared(population or self.population, statistics.messages, statistics.sizes)
@@ -100,17 +119,19 @@ def e_step(block: Design, state: State | None, shared: Shared, *, scores: bool =
     given = replace(shared, population=population)
     given.__dict__["groups"] = shared.groups
     if state is None:
-        state = _started(rows, given)
+        state = new_users(rows, given)
         own = np.zeros_like(state.share)
     else:
         own = state.share
-    state = _responsibilities(rows, state, own, given)
+    if population.clustered:
+        found, state = weighed(rows, state, own, given)
+        state = state._replace(share=softmax(found, axis=1))
     each = run_each(rows, state.sites, state.share, population, given.groups, state.spread, RULES)
     state = State(each.sites, state.share, each.spread)
     return state, statistics_of(rows, state, given, scores=scores)
 
 
-def _started(rows: Design, shared: Shared) -> State:
+def new_users(rows: Design, shared: Shared) -> State:
     """New users under the population distribution."""
     population, C = shared.population, len(shared.sizes)
     variance = float(population.variances(C)[-1]) * np.einsum("ij,ij->i", rows.X, rows.X)
@@ -122,36 +143,36 @@ def _started(rows: Design, shared: Shared) -> State:
     return State(sites, share, spread)
 
 
-def _responsibilities(rows: Design, state: State, own: FloatArray, shared: Shared) -> State:
-    """Responsibilities by evidence, each contender's with sites matched to it; `own` is what users share in the sums.
+def weighed(
+    rows: Design, state: State, own: FloatArray, shared: Shared, *, all_users: bool = False
+) -> tuple[FloatArray, State]:
+    """(U, C) log weights of clusters for each user, −∞ for those out of the question; `own` is the share in the sums.
 
-    Sites matched to one cluster take answers that another cluster finds most unlikely to be nearly uninformative.
+    Contenders are weighed with a user's sites matched to each of them: sites matched to one cluster take answers that
+    another cluster finds most unlikely to be nearly uninformative. Users with one contender only need that where
+    `all_users` are asked for. The state holds the sites matched to the likeliest.
     """
     population, clusters = shared.population, shared.messages[:-1]
-    if not population.clustered:
-        return state
     factors = user_factors(rows, *state.sites)
     messages = factors.marginalise(population.within)
     found = log_weights(factors, messages, own, clusters, shared.sizes, population)
     near = found > found.max(axis=1, keepdims=True) - PASSES.near
-    near[near.sum(axis=1) < 2] = False
+    if not all_users:
+        near[near.sum(axis=1) < 2] = False
     u, c = np.nonzero(near)
     if not len(u):
-        return state._replace(share=softmax(found, axis=1))
+        return found, state
     index, starts = rows.rows_of(u)
     one = np.zeros((len(u), len(shared.sizes)))
     one[np.arange(len(u)), c] = 1.0
     each = run_each(rows.users(u), state.sites.take(index), one, population, shared.groups, state.spread[u], ROUGHLY)
-    theirs = user_factors(rows.users(u), *each.sites)
-    found[u, c] = _evidence(theirs, messages, own[u, c], u, c, shared)
-    share = softmax(found, axis=1)
-    best = np.flatnonzero(c == np.argmax(found[u], axis=1))  # their sites are the best start
-    begin = [slice(int(starts[p]), int(starts[p + 1])) for p in best]
+    found[u, c] = _evidence(user_factors(rows.users(u), *each.sites), messages, own[u, c], u, c, shared)
+    best = c == np.argmax(found[u], axis=1)  # their sites are the best start
+    theirs = np.repeat(best, np.diff(starts))
     sites = Sites(*(each.copy() for each in state.sites))
-    for p, part in zip(best, begin, strict=True):
-        for target, values in zip(sites, each.sites, strict=True):
-            target[rows.starts[u[p]] : rows.starts[u[p] + 1]] = values[part]
-    return state._replace(share=share, sites=sites)
+    for target, values in zip(sites, each.sites, strict=True):
+        target[index[theirs]] = values[theirs]
+    return found, state._replace(sites=sites)
 
 
 def _evidence(factors: Factors, told: Factors, own: FloatArray, u: IntArray, c: IntArray, shared: Shared) -> FloatArray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.data.rows import UserRows
+from prefkin.data.rows import UserRows, with_weight
 from prefkin.inference.ep import Convergence, Fit, run
 from prefkin.inference.likelihood import Logistic
 from prefkin.inference.model import GAUSSIAN, Design, Likelihood, PopulationLaw
@@ -71,6 +71,7 @@ def design_of(rows: UserRows, likelihood: Likelihood) -> Design:
 
 def learn(rows: UserRows, specification: Specification) -> Learnt:
     """The model that held-out answers speak for, of all users."""
+    rows = with_weight(rows)
     design = design_of(rows, specification.likelihood)
     basis = leading_directions(design)
     small = design if basis is None else design.with_root(basis)

@@ -18,13 +18,14 @@ from prefkin.execution.executor import for_each
 from prefkin.inference.ep import Fit, Sites
 from prefkin.inference.factors import Factors
 from prefkin.inference.hierarchy import group_posterior, messages_of, user_factors, user_moments
-from prefkin.inference.model import Design, Groups, Population
+from prefkin.inference.model import Design, Groups, Population, in_units_of
 
-__all__ = ["Components", "Posterior"]
+__all__ = ["Components", "Posterior", "margins_of"]
 
 NEGLIGIBLE = 1e-6  # responsibility of a component that is left out
 NUMBERS_AT_ONCE = 1 << 21  # of covariance matrices that are computed together
 NUMBERS_KEPT = 1 << 24  # of covariance matrices that are kept
+STACKED_UP_TO = 64  # features up to which margins are computed from covariance matrices
 
 
 class Components(NamedTuple):
@@ -75,11 +76,22 @@ class Posterior:
         return group_posterior(self.messages, self.population)
 
     @cached_property
+    def t(self) -> FloatArray:
+        """(U, d) posterior means of t, where θ = R t."""
+        rows = self.design.with_root(self.population.root)
+        return user_moments(rows, *self.sites[:2], self.spread, self.share, self.groups, self.population).t
+
+    @cached_property
     def theta(self) -> FloatArray:
         """(U, d) posterior means."""
-        rows = self.design.with_root(self.population.root)
-        moments = user_moments(rows, *self.sites[:2], self.spread, self.share, self.groups, self.population)
-        return self.population.preferences(moments.t)
+        return self.population.preferences(self.t)
+
+    @property
+    def own_variance(self) -> float:
+        """Mean square of a coordinate of t over the population: the prior variance of estimates from own rows alone."""
+        population = self.population
+        common = self.groups.means[-1] if population.clustered else self.groups.means[0]
+        return float(population.variances(len(self.sizes))[-1] + np.mean(common**2))
 
     def components(self, user: int) -> Components:
         """The posterior of one user as a mixture."""
@@ -98,36 +110,61 @@ class Posterior:
 
     def margins(self, X: FloatArray, owner: IntArray) -> tuple[FloatArray, FloatArray]:
         """Posterior mean and variance of the margin of each row, about the user at position owner[i]."""
-        mean, variance = np.einsum("ij,ij->i", X, self.theta[owner]), np.empty(len(X))
-        order = np.argsort(owner, kind="stable")
-        who, begins = np.unique(owner[order], return_index=True)
-        ends, d = np.append(begins[1:], len(order)), self.design.dim
-        at_once = max(NUMBERS_AT_ONCE // d**2, 1)
+        if self.design.dim > STACKED_UP_TO:
+            who, place = np.unique(owner, return_inverse=True)
+            some = self.some(who)
+            return margins_of(some.design, some, X, place)
+        mean = np.einsum("ij,ij->i", X, self.theta[owner])
+        if len(X) == 1:
+            return mean, np.maximum(X[0] @ self.covariances(owner)[0] @ X.T, 0.0)
+        variance, order = np.empty(len(X)), np.argsort(owner, kind="stable")
+        who, begins, counts = np.unique(owner[order], return_index=True, return_counts=True)
 
-        def some(first: int) -> None:
-            users = slice(first, first + at_once)
-            for C, begin, end in zip(self.covariances(who[users]), begins[users], ends[users], strict=True):
-                rows = order[begin:end]
-                variance[rows] = np.einsum("ij,ij->i", X[rows] @ C, X[rows])
+        def some_users(users: slice) -> None:
+            C = self.covariances(who[users])
+            for n in np.unique(counts[users]):  # users with equally many rows at once
+                here = np.flatnonzero(counts[users] == n)
+                rows = order[begins[users][here, None] + np.arange(n)]
+                x = X[rows]
+                variance[rows] = np.einsum("uij,uij->ui", x @ C[here], x)
 
-        for_each(some, range(0, len(who), at_once))
+        for_each(some_users, self._blocks(len(who)))
         return mean, np.maximum(variance, 0.0)
+
+    def determined(self, user: int, variance: float, copies: FloatArray) -> FloatArray:
+        """Share of a user's parameters that own rows, each so many times, determine under N(mean, variance I)."""
+        rows = slice(self.design.starts[user], self.design.starts[user + 1])
+        x, root = self.design.X[rows], self.population.root
+        x = x if root is None else in_units_of(root, x)
+        x = x * np.sqrt(np.maximum(self.sites.tau[rows], 0.0))[:, None]
+        values = np.linalg.eigvalsh(x @ x.T if len(x) < self.design.dim else x.T @ x)
+        known = variance * np.maximum(values, 0.0)[:, None] * copies
+        return np.asarray((known / (1.0 + known)).sum(axis=0) / self.design.dim)
 
     def of_covariances(self, number: Any) -> FloatArray:
         """What `number` finds of blocks of covariance matrices, (..., n), for all users, (..., U)."""
-        at_once = max(NUMBERS_AT_ONCE // self.design.dim**2, 1)
-        blocks = [np.arange(a, min(a + at_once, len(self))) for a in range(0, len(self), at_once)]
+        everybody = np.arange(len(self))
+        blocks = [everybody[users] for users in self._blocks(len(self))]
         return np.concatenate(for_each(lambda who: number(self.covariances(who)), blocks), axis=-1)
+
+    def _blocks(self, n: int) -> list[slice]:
+        """Of n users, so many that their covariances fit in `NUMBERS_AT_ONCE`."""
+        at_once = max(NUMBERS_AT_ONCE // self.design.dim**2, 1)
+        return [slice(first, min(first + at_once, n)) for first in range(0, n, at_once)]
 
     @cached_property
     def _kept(self) -> FloatArray | None:
         if len(self) * self.design.dim**2 > NUMBERS_KEPT:
             return None
-        at_once = max(NUMBERS_AT_ONCE // self.design.dim**2, 1)
-        blocks = [np.arange(a, min(a + at_once, len(self))) for a in range(0, len(self), at_once)]
-        return np.concatenate([np.empty((0, self.design.dim, self.design.dim)), *for_each(self._covariances, blocks)])
+        everybody, d = np.arange(len(self)), self.design.dim
+        found = for_each(self._covariances, [everybody[users] for users in self._blocks(len(self))])
+        return np.concatenate([np.empty((0, d, d)), *found])
 
     def _covariances(self, who: IntArray) -> FloatArray:
+        return self.population.covariance(self.t_covariances(who))
+
+    def t_covariances(self, who: IntArray) -> FloatArray:
+        """Posterior covariances of t of some users, (n, d, d)."""
         share = self.share[who]
         which = np.flatnonzero(share.max(axis=0, initial=0.0) > NEGLIGIBLE)
         mean, second = np.zeros((len(who), self.design.dim)), np.zeros((len(who), self.design.dim, self.design.dim))
@@ -138,7 +175,7 @@ class Posterior:
             r, m = share[here, c], means[:, 0]
             mean[here] += r[:, None] * m
             second[here] += r[:, None, None] * (covs[:, 0] + m[:, :, None] * m[:, None, :])
-        return self.population.covariance(second - mean[:, :, None] * mean[:, None, :])
+        return second - mean[:, :, None] * mean[:, None, :]
 
     def factors(self, who: IntArray) -> Factors:
         """Likelihoods of some users as Gaussian factors in t."""
@@ -156,3 +193,18 @@ class Posterior:
             means[:, k] = np.einsum("nij,nj->ni", G, around)
             covs[:, k] = v[:, None, None] * G + G @ self.groups.covs[c] @ G.transpose(0, 2, 1)
         return means, covs
+
+
+def margins_of(design: Design, fit: Fit | Posterior, X: FloatArray, owner: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Posterior mean and variance of the margins of rows that were not learnt from; takes no d × d matrix a user."""
+    n, users = len(design.y), np.concatenate([design.owner, owner])
+    order = np.argsort(users, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    zero = np.zeros(len(X))
+    starts = np.searchsorted(users[order], np.arange(design.n_users + 1))
+    joint = replace(design, X=np.concatenate([design.X, X])[order], y=users, starts=starts)
+    joint = joint.with_root(fit.population.root)
+    tau, nu = (np.concatenate([each, zero])[order] for each in fit.sites[:2])
+    found = user_moments(joint, tau, nu, fit.spread, fit.share, fit.groups, fit.population)
+    return found.mean[place[n:]], found.variance[place[n:]]

@@ -14,17 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.arrays import FloatArray
 from prefkin.inference.ep import Convergence, Fit, Sites, run
-from prefkin.inference.hierarchy import user_moments
 from prefkin.inference.loss import moderated
 from prefkin.inference.model import GAUSSIAN, Design, PopulationLaw
 from prefkin.models.hierarchical.covariance import Structure
 from prefkin.models.hierarchical.folds import Split
 from prefkin.models.hierarchical.partition.search import log_evidence, search
+from prefkin.models.hierarchical.posterior import margins_of
 from prefkin.models.hierarchical.settings import SCALES, SELECTION
 
-__all__ = ["Calibration", "Candidate", "HeldOut", "best_temperature", "calibrate", "margins_of", "rescaled"]
+__all__ = ["Calibration", "Candidate", "HeldOut", "best_temperature", "calibrate", "rescaled"]
 
 
 @dataclass(frozen=True)
@@ -83,21 +83,6 @@ def best_scale(design: Design, fit: Fit) -> Fit:
     if bend < 0.0:
         evidence(at + float(np.clip(0.5 * step * (below - above) / bend, -step, step)))
     return max(found.values(), key=lambda each: each[0])[1]
-
-
-def margins_of(design: Design, fit: Fit, X: FloatArray, owner: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Posterior mean and variance of the margins of rows that were not learnt from."""
-    n, users = len(design.y), np.concatenate([design.owner, owner])
-    order = np.argsort(users, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    zero = np.zeros(len(X))
-    starts = np.searchsorted(users[order], np.arange(design.n_users + 1))
-    joint = replace(design, X=np.concatenate([design.X, X])[order], y=users, starts=starts)
-    joint = joint.with_root(fit.population.root)
-    tau, nu = (np.concatenate([each, zero])[order] for each in fit.sites[:2])
-    found = user_moments(joint, tau, nu, fit.spread, fit.share, fit.groups, fit.population)
-    return found.mean[place[n:]], found.variance[place[n:]]
 
 
 def rescaled(design: Design, fit: Fit, within: float, between: float, max_iter: int = 3) -> Fit:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PASSES", "SCALES", "SEARCH", "SELECTION", "Passes", "Scales", "Search", "Selection"]
+__all__ = [
+    *("PASSES", "REPORTING", "SCALES", "SEARCH", "SELECTION"),
+    *("Passes", "Reporting", "Scales", "Search", "Selection"),
+]
 
 
 @dataclass(frozen=True)
@@ -125,4 +128,24 @@ class Passes:
     """for each user who is judged, since sites differ between the two."""
 
 
-PASSES, SCALES, SEARCH, SELECTION = Passes(), Scales(), Search(), Selection()
+@dataclass(frozen=True)
+class Reporting:
+    """Constants of what a fitted model reports, and of its warnings."""
+
+    caution: float = 1.05
+    """Radii are multiplied by this, for what the posterior leaves out: the partition and the scales."""
+    thin: float = 2.0
+    """Radii were found too small below so many comparisons per feature (benchmarks/coverage.py)."""
+    certain: float = 0.07
+    """Answers are nearly certain where the mean slope of the sigmoid is below this."""
+    certain_place: float = 0.9
+    """The group of a user is called uncertain below this responsibility."""
+    confident: float = 3.0
+    """A fit that no answer contradicts is worth a warning from this median margin."""
+    usual_temperature: float = 2.0
+    """A temperature that differs from 1 by more than this factor is worth a warning."""
+    most_numbers: int = 1 << 26
+    """Numbers of the matrices of all users for whom questions are planned together: half a gigabyte."""
+
+
+PASSES, REPORTING, SCALES, SEARCH, SELECTION = Passes(), Reporting(), Scales(), Search(), Selection()

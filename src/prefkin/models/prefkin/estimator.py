@@ -524,7 +524,7 @@ class PrefKin(PreferenceModel):
         with single_threaded():
             return people_in_general(self._fitted, float(np.mean(self.habit_)) if len(self.habit_) else 0.0)
 
-    def _learnt(self) -> tuple[FloatArray, ...]:
+    def _of_digest(self) -> tuple[FloatArray, ...]:
         mixture, wide = self._fitted.mixture, self._fitted.wide
         prior = [np.array(each.prior[1:]) for each in (mixture, wide) if each is not None]
         return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites[:3], *prior
