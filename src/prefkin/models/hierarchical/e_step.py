@@ -30,7 +30,7 @@ from prefkin.models.hierarchical.settings import PASSES
 
 __all__ = [
     *("Shared", "State", "Statistics", "blocks_of_users"),
-    *("e_step", "e_step_in_blocks", "m_step", "new_users", "statistics_of", "weighed"),
+    *("e_step", "e_step_in_blocks", "m_step", "new_users", "statistics_of"),
 ]
 
 RULES = Convergence(max_iter=PASSES.max_iter, tol=PASSES.tol)
@@ -94,6 +94,9 @@ class Shared:
     messages: Factors  # (C)
     sizes: FloatArray  # (C,)
 
+    def __len__(self) -> int:
+        return len(self.sizes)
+
     @cached_property
     def groups(self) -> Groups:
         """Posterior of the group means."""
@@ -124,8 +127,7 @@ def e_step(block: Design, state: State | None, shared: Shared, *, scores: bool =
     else:
         own = state.share
     if population.clustered:
-        found, state = weighed(rows, state, own, given)
-        state = state._replace(share=softmax(found, axis=1))
+        state = _weighed(rows, state, own, given)
     each = run_each(rows, state.sites, state.share, population, given.groups, state.spread, RULES)
     state = State(each.sites, state.share, each.spread)
     return state, statistics_of(rows, state, given, scores=scores)
@@ -133,7 +135,7 @@ def e_step(block: Design, state: State | None, shared: Shared, *, scores: bool =
 
 def new_users(rows: Design, shared: Shared) -> State:
     """New users under the population distribution."""
-    population, C = shared.population, len(shared.sizes)
+    population, C = shared.population, len(shared)
     variance = float(population.variances(C)[-1]) * np.einsum("ij,ij->i", rows.X, rows.X)
     share, spread, zero = np.zeros((rows.n_users, C)), np.ones(rows.n_users), np.zeros(len(rows.y))
     share[:, -1] = 1.0
@@ -143,27 +145,23 @@ def new_users(rows: Design, shared: Shared) -> State:
     return State(sites, share, spread)
 
 
-def weighed(
-    rows: Design, state: State, own: FloatArray, shared: Shared, *, all_users: bool = False
-) -> tuple[FloatArray, State]:
-    """(U, C) log weights of clusters for each user, −∞ for those out of the question; `own` is the share in the sums.
+def _weighed(rows: Design, state: State, own: FloatArray, shared: Shared) -> State:
+    """Responsibilities by log evidence of the contenders; `own` is what each user has a share in now.
 
     Contenders are weighed with a user's sites matched to each of them: sites matched to one cluster take answers that
-    another cluster finds most unlikely to be nearly uninformative. Users with one contender only need that where
-    `all_users` are asked for. The state holds the sites matched to the likeliest.
+    another cluster finds most unlikely to be nearly uninformative. The state holds the sites matched to the likeliest.
     """
     population, clusters = shared.population, shared.messages[:-1]
     factors = user_factors(rows, *state.sites)
     messages = factors.marginalise(population.within)
     found = log_weights(factors, messages, own, clusters, shared.sizes, population)
     near = found > found.max(axis=1, keepdims=True) - PASSES.near
-    if not all_users:
-        near[near.sum(axis=1) < 2] = False
+    near[near.sum(axis=1) < 2] = False
     u, c = np.nonzero(near)
     if not len(u):
-        return found, state
+        return state._replace(share=softmax(found, axis=1))
     index, starts = rows.rows_of(u)
-    one = np.zeros((len(u), len(shared.sizes)))
+    one = np.zeros((len(u), len(shared)))
     one[np.arange(len(u)), c] = 1.0
     each = run_each(rows.users(u), state.sites.take(index), one, population, shared.groups, state.spread[u], ROUGHLY)
     found[u, c] = _evidence(user_factors(rows.users(u), *each.sites), messages, own[u, c], u, c, shared)
@@ -172,12 +170,12 @@ def weighed(
     sites = Sites(*(each.copy() for each in state.sites))
     for target, values in zip(sites, each.sites, strict=True):
         target[index[theirs]] = values[theirs]
-    return found, state._replace(sites=sites)
+    return state._replace(share=softmax(found, axis=1), sites=sites)
 
 
 def _evidence(factors: Factors, told: Factors, own: FloatArray, u: IntArray, c: IntArray, shared: Shared) -> FloatArray:
     """Log evidence of user u[p] in component c[p], with this likelihood, where messages `told` are in the sums."""
-    population, K = shared.population, len(shared.sizes) - 1
+    population, K = shared.population, len(shared) - 1
     found = factors.log_integral(population.m0, population.within + population.between) + population.partition.singleton
     p = np.flatnonzero(c < K)
     mine, before, k = factors[p].marginalise(population.within), told[u[p]], c[p]
@@ -223,7 +221,7 @@ def e_step_in_blocks(
     def some(users: slice) -> tuple[State, Statistics]:
         return e_step(design.between(users), None if state is None else state.of(design, users), shared, scores=scores)
 
-    states, statistics = zip(*for_each(some, blocks_of_users(design, len(shared.sizes))), strict=True)
+    states, statistics = zip(*for_each(some, blocks_of_users(design, len(shared))), strict=True)
     return State.join(states), reduce(add, statistics)
 
 

@@ -16,7 +16,7 @@ from prefkin.data.folds import probe_users
 from prefkin.data.rows import Grown, UserRows, only
 from prefkin.inference.ep import Sites, run_each
 from prefkin.inference.hierarchy import user_factors
-from prefkin.inference.model import GAUSSIAN, Design
+from prefkin.inference.model import GAUSSIAN, Design, Groups, Population
 from prefkin.models.hierarchical.covariance import STRUCTURES
 from prefkin.models.hierarchical.e_step import (
     RULES,
@@ -25,9 +25,9 @@ from prefkin.models.hierarchical.e_step import (
     e_step_in_blocks,
     new_users,
     statistics_of,
-    weighed,
 )
 from prefkin.models.hierarchical.fitting import design_of
+from prefkin.models.hierarchical.partition.reassign import log_weights
 from prefkin.models.hierarchical.partition.search import log_evidence
 from prefkin.models.hierarchical.posterior import Posterior
 from prefkin.models.hierarchical.selection import fit_continuous
@@ -92,19 +92,34 @@ def gain_of_refit(known: Posterior, new: UserRows) -> float:
 
 
 def evidence_of_new_users(design: Design, shared: Shared) -> FloatArray:
-    """(U,) log probability of each user's answers, as of a new user among the groups there are."""
+    """(U,) log probability of each user's answers, as of a new user: t ~ N(m_c, S_c + v I) in component c."""
     rows, population = design.with_root(shared.population.root), replace(shared.population, root=None)
-    shared = replace(shared, population=population)
-    state, users = new_users(rows, shared), np.arange(rows.n_users)
+    shared, groups, variances = replace(shared, population=population), shared.groups, population.variances(len(shared))
+    covs, weights = groups.covs.copy(), np.zeros((rows.n_users, len(shared)))
     if population.clustered:
-        weights, _ = weighed(rows, state, np.zeros_like(state.share), shared, all_users=True)
+        covs[-1] += groups.m0_cov
+        state = new_users(rows, shared)
+        factors, none = user_factors(rows, *state.sites), np.zeros_like(weights)
+        messages = factors.marginalise(population.within)
+        roughly = log_weights(factors, messages, none, shared.messages[:-1], shared.sizes, population)
         prior = np.append(population.partition.log_weights(shared.sizes[:-1]), population.partition.singleton)
-        return _possible(logsumexp(weights, axis=1) - logsumexp(prior))
-    each = run_each(rows, state.sites, state.share, population, shared.groups, state.spread, RULES)
-    messages = user_factors(rows, *each.sites).marginalise(population.within * each.spread)
-    first, one, around = np.zeros_like(users), np.ones(len(users)), (population.m0, population.between)
-    joint = shared.messages.joint_log_integral(first, messages, users, one, *around)
-    return _possible(joint - shared.messages.log_integral(*around))
+        weights = np.where(np.isfinite(roughly), prior - logsumexp(prior), -np.inf)
+    for c in range(len(shared)):
+        users = np.flatnonzero(weights[:, c] > -np.inf)
+        L = np.linalg.cholesky(covs[c] + variances[c] * np.eye(rows.dim))  # t = m_c + L s with s ~ N(0, I)
+        weights[users, c] += _unit_evidence(rows.users(users), groups.means[c], L)
+    return _possible(logsumexp(weights, axis=1))
+
+
+def _unit_evidence(rows: Design, mean: FloatArray, L: FloatArray) -> FloatArray:
+    """Log probability of each user's answers where t ~ N(mean, L Lᵀ)."""
+    d, U = rows.dim, rows.n_users
+    rows = replace(rows, X=rows.X @ L, offset=rows.offset + rows.X @ mean)
+    unit = Population(1.0, 1.0, 1.0, np.zeros(d))
+    groups = Groups(np.zeros((1, d)), np.zeros((1, d, d)), np.zeros(d), np.zeros((d, d)))
+    start = Sites.start(rows, np.einsum("ij,ij->i", rows.X, rows.X))
+    sites = run_each(rows, start, np.ones((U, 1)), unit, groups, np.ones(U), RULES).sites
+    return user_factors(rows, *sites).log_integral(np.zeros(d), 1.0)
 
 
 def _possible(evidence: FloatArray) -> FloatArray:
