@@ -122,7 +122,7 @@ def rewritten(path, change, arrays=lambda tensors: {}):
         lambda t: {"theta": t["theta"] * 1e308} if "theta" in t else {"m0": t["m0"] + 1e308},
         lambda t: {"own_theta": t["own_theta"] * 1e200},
         lambda t: {"gamma": t["gamma"][:2]} if "gamma" in t else {"m0": t["m0"][:1]},
-        lambda t: {"enough": None} if "gamma" in t else {"site_pull": None},
+        lambda t: {"enough": None} if "gamma" in t else {"site_pull": None, "nu": None},
     ],
 )
 @pytest.mark.parametrize("kind", ["OffC2PL", "PrefKin"])
@@ -154,7 +154,7 @@ def test_arrays_that_no_fit_gives_are_refused_whatever_the_checksum_says(arrays,
         lambda header: {"about": header["about"] | {"positive": "left"}},
         lambda header: {"about": header["about"] | {"feature_names": ["a"]}},
         lambda header: {"about": header["about"] | {"feature_names": 3}},
-        lambda header: {"about": header["about"] | {"heat": "hot", "ridge_used": "auto"}},
+        lambda header: {"about": header["about"] | {"heat": "hot", "ridge_used": "auto", "calibration": 1}},
     ],
 )
 @pytest.mark.parametrize("kind", ["OffC2PL", "PrefKin"])

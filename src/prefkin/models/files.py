@@ -22,7 +22,7 @@ from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
 from prefkin.data.arrays import FloatArray
-from prefkin.data.checks import LARGEST_FEATURE, largest_entry
+from prefkin.data.checks import LARGEST_FEATURE, in_file, largest_entry
 from prefkin.data.shards import ShardedComparisons, shard_name
 from prefkin.data.storage import label_from_json, label_to_json, linked_folder, write_atomically
 from prefkin.errors import InvalidParameter, ModelFileError, PrefkinError, ShardError
@@ -299,7 +299,8 @@ def load(path: str | Path) -> Any:
     if kind not in KINDS:
         raise ModelFileError(f"{path}: holds a model of kind {kind!r:.40}, which this prefkin does not know")
     with _fitting_together(path), np.errstate(all="ignore"):
-        model = getattr(import_module(KINDS[kind]), kind).from_file(about, labels, arrays)
+        with in_file(path):
+            model = getattr(import_module(KINDS[kind]), kind).from_file(about, labels, arrays)
         model._check_parameters()
         names, classes = model.feature_names_, model.classes_.tolist()
         if names is not None and (len(names) != model.n_features_in_ or not all(isinstance(n, str) for n in names)):

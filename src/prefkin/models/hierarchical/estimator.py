@@ -468,7 +468,7 @@ class PrefKin(PreferenceModel):
             places = np.bincount(np.argmax(membership, axis=1), minlength=membership.shape[1])
             uncertain = (membership.max(axis=1) < REPORTING.certain_place).sum()
             sums = np.array([uncertain, self._from_others().sum(), self._users.counts.sum()])
-            more = self._who_is_like_whom(self.structure_)
+            more = self._who_is_like_whom(self.structure_) | {"over_pooled": self._learnt.over_pooled}
             if self.habit_.any():
                 more["first_side"] = float(np.mean(self.habit_)), float(np.std(self.habit_))
         return Summary(
@@ -547,8 +547,7 @@ class PrefKin(PreferenceModel):
                 f"{len(self._users)} people with {self._users.dim} features are too many to plan for at once: it takes "
                 "a matrix each; use a model of fewer people or features"
             )
-        root = self._learnt.posterior.population.root
-        return everybody_at_once(self._learnt.posterior), Z if root is None else in_units_of(root, Z)
+        return everybody_at_once(self._learnt.posterior, Z)
 
     @cached_property
     def _population(self) -> Population:

@@ -52,6 +52,7 @@ def to_file(learnt: Learnt) -> tuple[dict[str, Any], dict[str, Any]]:
         "losses": learnt.losses,
         "n_iter": learnt.n_iter,
         "converged": learnt.converged,
+        "over_pooled": learnt.over_pooled,
         "population": {name: getattr(population, name) for name in ("within", "between", "top", "clustered")},
         "concentration": population.partition.concentration if population.clustered else None,
     }
@@ -133,6 +134,9 @@ def learnt_from(about: dict[str, Any], arrays: dict[str, Any], design: Any) -> L
     evidence = {name: _number(value) for name, value in about["evidence"].items()}
     names = "structure", "candidate", "losses", "n_iter", "converged"
     known = {name: about[name] for name in names}
+    if (over_pooled := about["over_pooled"]) is not None:
+        gain, error = map(float, over_pooled)
+        known["over_pooled"] = gain, error
     return Learnt(posterior, calibration=Calibration(**about["calibration"]), evidence=evidence, **known)
 
 

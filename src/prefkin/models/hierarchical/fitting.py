@@ -22,6 +22,7 @@ from prefkin.models.hierarchical.selection import (
     HeldOut,
     best_temperature,
     calibrate,
+    gain_over_pooled,
     rescaled,
 )
 from prefkin.models.hierarchical.settings import SELECTION
@@ -52,6 +53,7 @@ class Learnt:
     losses: dict[str, float]  # held-out log-loss of each candidate that was judged
     n_iter: int
     converged: bool
+    over_pooled: tuple[float, float] | None = None  # `gain_over_pooled`, where heterogeneity is continuous
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,20 +77,24 @@ def learn(rows: UserRows, specification: Specification) -> Learnt:
     design = design_of(rows, specification.likelihood)
     basis = leading_directions(design)
     small = design if basis is None else design.with_root(basis)
-    fitted = candidates_of(small, specification, whole=basis is None)
+    every = candidates_of(small, specification, whole=basis is None)
+    fitted = not_far_behind(every)
     splits = splits_of(rows, small, specification.predict_for)
     held = held_out(small, splits, fitted) if splits else {}
     losses = {name: best_temperature(one.log_odds(), one.weight).loss for name, one in held.items()}
     chosen = _chosen(fitted, losses)
-    name, fit, calibration = chosen.candidate.name, chosen.fit, Calibration(0.0, 1.0)
+    name, fit, calibration, over_pooled = chosen.candidate.name, chosen.fit, Calibration(0.0, 1.0), None
     if splits:
         calibration = calibrate(held[name])
+        over_pooled = None if chosen.candidate.clustered else gain_over_pooled(held[name], calibration)
         fit = rescaled(small, fit, calibration.within, calibration.between, 10)
     if basis is not None:
         fit = lifted(design, fit, basis)
     posterior = Posterior.of(design, fit)
-    evidence = {each.candidate.name: each.evidence for each in fitted}
-    return Learnt(posterior, structure_of(posterior), name, calibration, evidence, losses, fit.n_iter, fit.converged)
+    evidence = {each.candidate.name: each.evidence for each in every}
+    return Learnt(
+        posterior, structure_of(posterior), name, calibration, evidence, losses, fit.n_iter, fit.converged, over_pooled
+    )
 
 
 def leading_directions(design: Design) -> FloatArray | None:
@@ -100,7 +106,7 @@ def leading_directions(design: Design) -> FloatArray | None:
 
 
 def candidates_of(design: Design, specification: Specification, *, whole: bool) -> list[_Fitted]:
-    """Continuous heterogeneity with each structure that applies, and the best clusters, fitted and not far behind."""
+    """Continuous heterogeneity with each structure that applies, then the best clusters, fitted."""
     structures = specification.structures
     if structures is None:
         few = 1 < design.dim <= SELECTION.full_up_to
@@ -112,15 +118,20 @@ def candidates_of(design: Design, specification: Specification, *, whole: bool) 
         for candidate_fit in [Candidate(structure, specification.law).fit(design)]
     ]
     best = max(continuous, key=lambda each: each.evidence)
-    found = [each for each in continuous if each.evidence > best.evidence - SELECTION.far_behind]
     if design.n_users < 3:
-        return found
+        return continuous
     clusters = []
     for start in _starts(continuous, best):
         candidate = replace(start.candidate, clustered=True)
         clusters.append(_fitted(design, candidate, search(design, start.fit).fit))
-    clustered = max(clusters, key=lambda each: each.evidence)
-    return [*found, clustered] if clustered.evidence > best.evidence + SELECTION.clearly else found
+    return [*continuous, max(clusters, key=lambda each: each.evidence)]
+
+
+def not_far_behind(fitted: list[_Fitted]) -> list[_Fitted]:
+    """Candidates for held-out answers: clusters only where they have the evidence for them."""
+    best = max(each.evidence for each in fitted if not each.candidate.clustered)
+    least = {False: best - SELECTION.far_behind, True: best + SELECTION.clearly}
+    return [each for each in fitted if each.evidence > least[each.candidate.clustered]]
 
 
 def _starts(continuous: list[_Fitted], best: _Fitted) -> list[_Fitted]:

@@ -13,6 +13,7 @@ import numpy as np
 from prefkin.data.arrays import FloatArray
 from prefkin.decide.plan import Panel
 from prefkin.decide.population import MixtureBelief, Population
+from prefkin.inference.model import in_units_of
 from prefkin.models.hierarchical.posterior import Posterior
 from prefkin.models.hierarchical.settings import REPORTING
 
@@ -43,16 +44,21 @@ def person_as_population(posterior: Posterior, user: int, habit: float) -> Popul
     return Population(weights, means, covariances, habit)
 
 
-def everybody_at_once(posterior: Posterior) -> Panel:
-    """All users in units of t: members with G_u and their group mean's covariance; others with their own covariance."""
+def everybody_at_once(posterior: Posterior, Z: FloatArray) -> tuple[Panel, FloatArray]:
+    """All users in units of t, and rows, so that the rows learnt from have mean square length 1 (for float32).
+
+    Members have G_u and their group mean's covariance; other users have their own covariance.
+    """
     groups, population, d = posterior.groups, posterior.population, posterior.design.dim
     n_groups = posterior.share.shape[1] - int(population.clustered)
-    members = posterior.share[:, :n_groups]
+    members, size = posterior.share[:, :n_groups], posterior.design.with_root(population.root).size
     sure = members.max(axis=1, initial=0.0) >= REPORTING.certain_place
     group, spread = np.full(len(posterior), -1), np.ones(len(posterior))
-    group[sure], spread[sure] = np.argmax(members[sure], axis=1), population.within * posterior.spread[sure]
+    group[sure], spread[sure] = np.argmax(members[sure], axis=1), size * population.within * posterior.spread[sure]
     keep = np.empty((len(posterior), d, d))
     who, others = np.flatnonzero(sure), np.flatnonzero(~sure)
-    keep[who] = np.linalg.inv(np.eye(d) + spread[who, None, None] * posterior.factors(who).Lam)
-    keep[others] = posterior.t_covariances(others)
-    return Panel(posterior.t, keep, spread, group, groups.covs[:n_groups])
+    keep[who] = np.linalg.inv(np.eye(d) + spread[who, None, None] / size * posterior.factors(who).Lam)
+    keep[others] = size * posterior.t_covariances(others)
+    X = Z if population.root is None else in_units_of(population.root, Z)
+    unit = np.sqrt(size)
+    return Panel(unit * posterior.t, keep, spread, group, size * groups.covs[:n_groups]), X / unit

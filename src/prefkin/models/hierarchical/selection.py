@@ -24,7 +24,7 @@ from prefkin.models.hierarchical.partition.search import log_evidence, search
 from prefkin.models.hierarchical.posterior import margins_of
 from prefkin.models.hierarchical.settings import SCALES, SELECTION
 
-__all__ = ["Calibration", "Candidate", "HeldOut", "best_temperature", "calibrate", "rescaled"]
+__all__ = ["Calibration", "Candidate", "HeldOut", "best_temperature", "calibrate", "gain_over_pooled", "rescaled"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,7 @@ class HeldOut:
             candidate.fit(train, fit) for (train, _, _), fit in zip(self.parts, starts, strict=True)
         ]
         self.weight = np.concatenate([weight for _, _, weight in self.parts])
+        self.owner = np.concatenate([held.owner for _, held, _ in self.parts])
 
     def log_odds(self, within: float = 1.0, between: float = 1.0) -> FloatArray:
         """Of each held-out answer that was given, with variances multiplied; 0 for users without other answers."""
@@ -169,3 +170,18 @@ def calibrate(held: HeldOut) -> Calibration:
     weight = np.exp(loss(best) - np.array([each.loss for each in every]))
     mean = np.exp(weight @ np.log([each[1:] for each in every]) / weight.sum())
     return Calibration(loss(best), *(float(each) for each in mean))
+
+
+def gain_over_pooled(held: HeldOut, calibration: Calibration) -> tuple[float, float]:
+    """Mean log-loss of a held-out answer below that of complete pooling, and its standard error over users."""
+
+    def losses(within: float, between: float) -> FloatArray:
+        log_odds = held.log_odds(within, between)
+        temperature = best_temperature(log_odds, held.weight).temperature
+        return held.weight * np.logaddexp(0.0, -temperature * log_odds)
+
+    gain = losses(SELECTION.pooled, 1.0) - losses(calibration.within, calibration.between)
+    of_users, weight = np.bincount(held.owner, gain), np.bincount(held.owner, held.weight)
+    mean, n = float(gain.sum() / held.weight.sum()), max(int((weight > 0).sum()), 1)
+    error = np.linalg.norm(of_users - mean * weight) / held.weight.sum() * np.sqrt(n / max(n - 1, 1))
+    return mean, float(error)

@@ -92,6 +92,8 @@ class Selection:
     """Variances are moved by half a decade (log10)."""
     most_steps: int = 10
     """Half decades by which a variance is moved at most: by then users are alike, or unrelated."""
+    pooled: float = 1e-6
+    """Complete pooling is the chosen model with the variance within groups multiplied by this."""
     far_behind: float = 30.0
     """A candidate whose evidence is so many nats behind the best of its kind is not learnt in the folds."""
     alike: float = 0.02
