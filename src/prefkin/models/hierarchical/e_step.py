@@ -76,7 +76,8 @@ class Statistics(NamedTuple):
     scores: FloatArray  # (2, 2) as in `mackay_factors`; 0 where they were not asked for
 
     def __add__(self, other: Statistics) -> Statistics:  # type: ignore[override]
-        return Statistics(*(one + more for one, more in zip(self, other, strict=True)))
+        messages, sizes, scores = self.messages + other.messages, self.sizes + other.sizes, self.scores + other.scores
+        return Statistics(messages, sizes, scores)
 
     def __sub__(self, other: Statistics) -> Statistics:
         messages = Factors(*(getattr(self.messages, name) - getattr(other.messages, name) for name in NUMBERS))
@@ -204,11 +205,10 @@ def statistics_of(rows: Design, state: State, shared: Shared, *, scores: bool = 
     return Statistics(messages, state.share.sum(axis=0), found)
 
 
-def blocks_of_users(design: Design, n_components: int) -> list[slice]:
-    """Consecutive users, so few that a matrix for each of them fits into `PASSES.numbers`; not fewer than clusters."""
-    at_once = max(PASSES.numbers // design.dim**2, min(n_components, 1024), 1)
-    U = design.n_users
-    cuts = np.linspace(0, U, -(-U // at_once) + 1).astype(int) if U else np.zeros(1, dtype=int)
+def blocks_of_users(n_users: int, d: int, n_components: int, most: int = 1 << 20) -> list[slice]:
+    """Consecutive users, at most so many, so few that a matrix for each fits into `PASSES.numbers`."""
+    at_once = min(max(PASSES.numbers // d**2, min(n_components, 1024)), most)
+    cuts = np.linspace(0, n_users, -(-n_users // at_once) + 1).astype(int)
     return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
 
 
@@ -221,7 +221,7 @@ def e_step_in_blocks(
     def some(users: slice) -> tuple[State, Statistics]:
         return e_step(design.between(users), None if state is None else state.of(design, users), shared, scores=scores)
 
-    states, statistics = zip(*for_each(some, blocks_of_users(design, len(shared))), strict=True)
+    states, statistics = zip(*for_each(some, blocks_of_users(design.n_users, design.dim, len(shared))), strict=True)
     return State.join(states), reduce(add, statistics)
 
 

@@ -63,6 +63,8 @@ from prefkin.models.hierarchical.new_user import (
     person_as_population,
     prior_predictive,
 )
+from prefkin.models.hierarchical.out_of_core.fit import fit_out_of_core
+from prefkin.models.hierarchical.out_of_core.users import OutOfCore
 from prefkin.models.hierarchical.settings import REPORTING
 from prefkin.models.hierarchical.update import clearly_better, gain_of_refit, updated
 from prefkin.models.likeness import Likeness
@@ -166,7 +168,16 @@ class PrefKin(PreferenceModel):
 
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
         refuse_more(*given)
-        raise NotImplementedError(f"out-of-core data: {data!r:.40}")
+        self._past = {}
+        with threads(self.n_jobs), single_threaded():
+            self._keep_shards(fit_out_of_core(self, data))
+        return self
+
+    def _keep_shards(self, users: OutOfCore) -> None:
+        """Everything that was learnt of users in shards."""
+        self._read_shards(users.data, "_learnt", "membership_", "habit_")
+        self._in_shards, self.refit_gain_ = users, -np.inf
+        self._say(users.learnt)
 
     @on_its_threads
     def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
@@ -226,14 +237,15 @@ class PrefKin(PreferenceModel):
         """Everything that was learnt of the users that are held."""
         self._forget()
         self._learnt, posterior = learnt, learnt.posterior
-        self.theta_, self.structure_ = posterior.theta, learnt.structure
-        self.temperature_, self.converged_, self.n_iter_ = (
-            learnt.calibration.temperature,
-            learnt.converged,
-            learnt.n_iter,
-        )
+        self.theta_ = posterior.theta
         singleton = [] if posterior.population.clustered else [np.zeros(len(posterior))]
         self.membership_ = np.column_stack([posterior.share, *singleton])
+        self._say(learnt)
+
+    def _say(self, learnt: Learnt) -> None:
+        """What was learnt of all users together."""
+        self.structure_, self.temperature_ = learnt.structure, learnt.calibration.temperature
+        self.converged_, self.n_iter_ = learnt.converged, learnt.n_iter
         tried = {"by degrees": [-np.inf], "groups": [-np.inf]}
         for name, value in learnt.evidence.items():
             tried["groups" if name.startswith("groups") else "by degrees"].append(value)

@@ -120,6 +120,12 @@ class Passes:
     """A user's sites have converged when no margin moves by this many posterior standard deviations."""
     numbers: int = 1 << 21
     """Numbers of the d x d matrices of one block of users: 16 MB."""
+    sample_work: float = 5e9
+    """Of many users hyperparameters are learnt from a sample: so many multiplications a round of the search, with"""
+    least_sample: int = 200
+    """at least so many users, from whom scales are known to some percent, and"""
+    most_sample: int = 20_000
+    """at most so many."""
     updates: int = 3
     """Passes over the users of an update: their answers change the group means, and these the answers' sites."""
     sampled: int = 40
