@@ -216,7 +216,7 @@ def _sample_size(data: ShardedComparisons) -> int:
     """Users from whom hyperparameters are learnt: as many as half of the memory holds with all that is made of them."""
     rows = data.n_comparisons / data.n_users
     room = int(0.5 * data.memory / (8.0 * (4.0 * rows * data.dim + 4.0 * data.dim**2)))
-    most = int(PASSES.sample_work / ((3.0 * rows + 2.0 * data.dim) * data.dim**2))
+    most = int(PASSES.sample_work / ((3.0 * rows + 2.0 * data.dim) * (data.dim**2 + PASSES.row_work)))
     return min(data.n_users, max(min(room, most, PASSES.most_sample), PASSES.least_sample))
 
 
