@@ -15,7 +15,7 @@ from prefkin.inference.likelihood import Logistic
 from prefkin.models.hierarchical.covariance import STRUCTURES
 from prefkin.models.hierarchical.e_step import Shared, e_step, e_step_in_blocks
 from prefkin.models.hierarchical.estimator import PrefKin
-from prefkin.models.hierarchical.everybody import everybody, passes, sample_of
+from prefkin.models.hierarchical.everybody import everybody, passes, sample_of, singletons_of
 from prefkin.models.hierarchical.fitting import design_of
 from prefkin.models.hierarchical.posterior import Posterior
 from prefkin.models.hierarchical.selection import Candidate
@@ -104,10 +104,15 @@ def test_passes_from_everybody_stay_where_they_are():
 
 
 class Recorder:
+    def singletons(self, shared):
+        who = np.empty(0, dtype=np.intp)
+        return singletons_of(self.design, self.state, who, shared)
+
     def __init__(self, design):
         self.design, self.state, self.names = design, None, []
 
-    def e_step(self, name, shared, *, scores=False):
+    def e_step(self, name, shared, united=None, *, scores=False):
+        assert united is None
         self.names.append(name)
         self.state, found = e_step_in_blocks(self.design, self.state, shared, scores=scores)
         return found

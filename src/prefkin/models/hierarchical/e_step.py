@@ -54,6 +54,13 @@ class State(NamedTuple):
         """Of some users."""
         return State(self.sites.take(design.rows_of(who)[0]), self.share[who], self.spread[who])
 
+    def united(self, who: IntArray, cluster: IntArray, n_new: int) -> State:
+        """With new clusters before the last component, and some users in them."""
+        share = np.insert(self.share, [self.share.shape[1] - 1] * n_new, 0.0, axis=1)
+        share[who] = 0.0
+        share[who, self.share.shape[1] - 1 + cluster] = 1.0
+        return self._replace(share=share)
+
     def put(self, design: Design, who: IntArray, found: State) -> None:
         """Write what was found of some users into it."""
         rows, _ = design.rows_of(who)

@@ -128,6 +128,8 @@ class Passes:
     """at least so many users, from whom scales are known to some percent, and"""
     most_sample: int = 20_000
     """at most so many."""
+    singletons: int = 2000
+    """So many singletons are looked at for clusters of which the sample had too few members."""
     updates: int = 3
     """Passes over the users of an update: their answers change the group means, and these the answers' sites."""
     sampled: int = 40

@@ -17,13 +17,14 @@ from prefkin.errors import ShardError
 from prefkin.inference.ep import Sites
 from prefkin.inference.factors import Factors
 from prefkin.inference.model import Design
-from prefkin.models.hierarchical.e_step import Shared, State, Statistics
+from prefkin.models.hierarchical.e_step import NUMBERS, Shared, State, Statistics
+from prefkin.models.hierarchical.everybody import Singletons
 from prefkin.models.hierarchical.file import learnt_from, to_file
 from prefkin.models.hierarchical.fitting import Learnt, Specification
 
 __all__ = [
     *("Arrays", "as_learnt", "as_state", "as_statistics", "of_learnt"),
-    *("of_state", "of_statistics", "read_arrays", "with_shared", "write_arrays"),
+    *("of_singletons", "of_state", "of_statistics", "read_arrays", "with_shared", "write_arrays"),
 ]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -64,13 +65,19 @@ def as_state(arrays: Arrays) -> State:
 
 def of_statistics(statistics: Statistics) -> Arrays:
     """Sums over the users of one shard, or of all."""
-    messages = {name: getattr(statistics.messages, name) for name in ("Lam", "eta", "level")}
+    messages = {name: getattr(statistics.messages, name) for name in NUMBERS}
     return {**messages, "sizes": statistics.sizes, "scores": statistics.scores}
 
 
 def as_statistics(arrays: Arrays) -> Statistics:
     """From what `of_statistics` made of it."""
     return Statistics(Factors(arrays["Lam"], arrays["eta"], arrays["level"]), arrays["sizes"], arrays["scores"])
+
+
+def of_singletons(parts: Sequence[Singletons]) -> Arrays:
+    """Singletons of several parts, one after the other."""
+    arrays = {name: np.concatenate([getattr(each, name) for each in parts]) for name in ("part", "position", "cluster")}
+    return arrays | {name: np.concatenate([getattr(each.messages, name) for each in parts]) for name in NUMBERS}
 
 
 def with_shared(learnt: Learnt, shared: Shared) -> Learnt:

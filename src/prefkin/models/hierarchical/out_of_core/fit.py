@@ -19,14 +19,23 @@ import numpy as np
 from prefkin.data.arrays import LabelArray
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
-from prefkin.data.rows import UserRows
+from prefkin.data.rows import UserRows, spread
 from prefkin.data.shards import ShardedComparisons, shard_name
 from prefkin.data.storage import held_alone
 from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.execution.executor import over_shards
+from prefkin.inference.factors import Factors
 from prefkin.models.files import PEOPLE
-from prefkin.models.hierarchical.e_step import Shared, State, Statistics, blocks_of_users, e_step
-from prefkin.models.hierarchical.everybody import kept_components, passes, sample_of
+from prefkin.models.hierarchical.e_step import NUMBERS, Shared, State, Statistics, blocks_of_users, e_step
+from prefkin.models.hierarchical.everybody import (
+    Singletons,
+    kept_components,
+    likely_singletons,
+    most_singletons,
+    passes,
+    sample_of,
+    singletons_of,
+)
 from prefkin.models.hierarchical.fitting import Learnt, Specification, design_of, learn
 from prefkin.models.hierarchical.out_of_core.files import (
     Arrays,
@@ -34,6 +43,7 @@ from prefkin.models.hierarchical.out_of_core.files import (
     as_state,
     as_statistics,
     of_learnt,
+    of_singletons,
     of_state,
     of_statistics,
     read_arrays,
@@ -60,7 +70,9 @@ class Task(NamedTuple):
 
     data: ShardedComparisons
     specification: Specification
+    scores: bool
     before: Path | None  # states of the step before
+    united: Path | None  # singletons who are in new clusters since
     after: Path  # what users share, and what the step finds
 
 
@@ -82,16 +94,27 @@ def take_step(task: Task, number: int) -> None:
     learnt = as_learnt(_arrays_at(task.after / "shared.npz"), task.specification)
     shared = Shared(learnt.posterior.population, learnt.posterior.messages, learnt.posterior.sizes)
     state = None if task.before is None else as_state(read_arrays(task.before / f"state-{number}.npz"))
-    scores, states, found = task.after.name == "second", list[State](), list[Statistics]()
+    if state is not None and task.united is not None:
+        united = _arrays_at(task.united)
+        mine = united["part"] == number
+        n_new = len(shared) - state.share.shape[1]
+        state = state.united(united["position"][mine], united["cluster"][mine], n_new)
+    states, found = list[State](), list[Statistics]()
     task.data.expect(number)
-    at = 0
+    at, alone, most = 0, list[Singletons](), most_singletons(task.data.dim) / task.data.n_users
     for users, rows in _blocks(task, number, learnt, checked=state is not None):
         block = design_of(rows, task.specification.likelihood)
         some = slice(at, at := at + len(block.y))
         before = None if state is None else State(state.sites.take(some), state.share[users], state.spread[users])
-        after, statistics = e_step(block, before, shared, scores=scores)
+        after, statistics = e_step(block, before, shared, scores=task.scores)
         states.append(after)
         found.append(statistics)
+        who = likely_singletons(after.share) if shared.population.clustered else np.empty(0, dtype=np.intp)
+        who = who[spread(len(who), int(np.ceil(most * len(rows))))]
+        each = singletons_of(block, after, who, shared, number)
+        alone.append(each._replace(position=who + users.start))
+    if task.before is None:
+        write_arrays(task.after / f"singletons-{number}.npz", of_singletons(alone))
     write_arrays(task.after / f"state-{number}.npz", of_state(State.join(states)))
     write_arrays(task.after / f"sums-{number}.npz", of_statistics(reduce(add, found)))  # last: then the shard is done
 
@@ -128,7 +151,7 @@ class Shards:
         self.numbers = data.inhabited
         self.state: Path | None = None
 
-    def e_step(self, name: str, shared: Shared, *, scores: bool = False) -> Statistics:  # noqa: ARG002 - by its name
+    def e_step(self, name: str, shared: Shared, united: Singletons | None = None, *, scores: bool) -> Statistics:
         """Take a step in every shard that has not taken it."""
         before, self.state = self.state, self.home / name
         total = self.state / "total.npz"
@@ -136,8 +159,10 @@ class Shards:
             return as_statistics(read_arrays(total))
         self.state.mkdir(parents=True, exist_ok=True)
         write_arrays(self.state / "shared.npz", of_learnt(with_shared(self.learnt, shared)))
-        left = self._left(self.state)
-        task = Task(self.data, self.specification, before, self.state)
+        told = None if united is None else self.state / "united.npz"
+        if united is not None and told is not None:
+            write_arrays(told, of_singletons([united]))
+        left, task = self._left(self.state), Task(self.data, self.specification, scores, before, told, self.state)
         done = len(self.numbers) - len(left)
         over_shards(partial(take_step, task), left, label=f"everybody, {name} pass", done=done, room=self.data.room)
         statistics = reduce(add, (as_statistics(read_arrays(self.state / f"sums-{k}.npz")) for k in self.numbers))
@@ -145,6 +170,14 @@ class Shards:
         for file in () if before is None else before.glob("state-*.npz"):
             file.unlink()
         return statistics
+
+    def singletons(self, shared: Shared) -> Singletons:  # noqa: ARG002 - the first pass wrote them
+        """Of all shards."""
+        assert self.state is not None
+        every = [read_arrays(self.state / f"singletons-{number}.npz") for number in self.numbers]
+        names = ("part", "position", *NUMBERS)
+        part, position, *messages = (np.concatenate([each[name] for each in every]) for name in names)
+        return Singletons(part, position, Factors(*messages), np.full(len(part), -1))
 
     def _left(self, folder: Path) -> list[int]:
         return [number for number in self.numbers if not (folder / f"sums-{number}.npz").exists()]
@@ -168,7 +201,7 @@ class Shards:
         learnt = with_shared(self.learnt, shared)
         write_arrays(people / "shared.npz", of_learnt(learnt))
         write_arrays(people / "kept.npz", {"kept": kept})
-        left, task = self._left(people), Task(self.data, self.specification, self.state, people)
+        left, task = self._left(people), Task(self.data, self.specification, False, self.state, None, people)
         work, done = partial(finish_shard, task, level), len(self.numbers) - len(left)
         over_shards(work, left, label="posteriors", done=done, room=self.data.room)
         found = [read_arrays(people / f"sums-{number}.npz") for number in self.numbers]
