@@ -120,7 +120,7 @@ class Passes:
     """A user's sites have converged when no margin moves by this many posterior standard deviations."""
     numbers: int = 1 << 21
     """Numbers of the d x d matrices of one block of users: 16 MB."""
-    sample_work: float = 5e8
+    sample_work: float = 1.5e8
     """Hyperparameters are learnt from a sample of users whose EP sweep takes about so many multiplications, with"""
     row_work: float = 1e3
     """The tilted moments of one answer take about so many multiplications."""
