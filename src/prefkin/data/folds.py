@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
-from prefkin.data.rows import UserRows, spread
+from prefkin.data.rows import UserRows, split_rows, spread
 from prefkin.errors import InvalidParameter
 
-__all__ = ["FOLDS", "PREDICT_FOR", "by_content", "held_out_folds", "leverage", "probe_users"]
+__all__ = [
+    "FOLDS",
+    "PREDICT_FOR",
+    "Split",
+    "by_content",
+    "held_out_folds",
+    "leverage",
+    "probe_users",
+    "splits_of",
+]
 
 FOLDS = 3
 PREDICT_FOR = ("auto", "new items", "known items", "rows")
@@ -18,6 +30,8 @@ LARGEST = 0.36  # of all rows: what is held out at once when everything that han
 EVERYWHERE = 0.5  # share of rows above which an item is in all that will be asked
 ENOUGH = 0.2  # of the rows are judged by, else fewer folds are made of items
 NOTICEABLE = 0.1  # share of rows about pairs that several people were asked about
+IN_SPAN = 0.5  # share of held-out rows that must lie in the span of the training rows
+OUTSIDE = 0.1  # share of a row's squared length outside of that span from which it does not lie in it
 LEAST_PROBES = 8
 PROBE_USERS, PROBE_ANSWERS = 60, 10_000  # asked, and answers that are enough, where asking everybody takes long
 
@@ -37,13 +51,72 @@ def probe_users(users: UserRows, most: int = PROBE_USERS) -> list[int]:
     return sorted(int(user) for user in chosen)
 
 
+class Split(NamedTuple):
+    """Rows to learn from, rows to be judged by, and what each of the latter counts."""
+
+    train: BoolArray  # (n,)
+    held: BoolArray  # (n,)
+    weight: FloatArray  # (rows held,)
+
+    def parts(self, users: UserRows) -> tuple[UserRows, UserRows]:
+        """Training rows and held-out rows, the latter with this weight."""
+        train, held = split_rows(users, self.train, self.held)
+        return train, replace(held, rows=held.rows._replace(weights=self.weight))
+
+
+def splits_of(
+    users: UserRows,
+    predict_for: str = "auto",
+    *,
+    folds: int = FOLDS,
+    order: FloatArray | None = None,
+    deals: int = 1,
+    X: FloatArray | None = None,
+    enough: float = np.inf,
+) -> list[Split]:
+    """Folds that judge what was learnt: those of `held_out_folds`, or else each person's rows spread evenly.
+
+    The latter where most held-out rows lie outside of the span of the training rows: whatever was learnt, their margins
+    are 0. Of the others, rows outside of the span do not judge. X, (n, r), holds the rows along fewer directions, if
+    learning is along these. A row held out several times counts once in all. With `enough` held-out rows there are no
+    more folds, unless rows share contexts or items, of which there are fewer.
+
+    >>> from prefkin.data.comparisons import Comparisons
+    >>> topics = np.arange(8) // 2  # a topic for each pair of rows, and a feature for each topic
+    >>> data = Comparisons.from_arrays(np.eye(4)[topics], np.ones(8), [0, 1] * 4, contexts=topics)
+    >>> [split.held.astype(int).tolist() for split in splits_of(data.by_user(), folds=2)]
+    [[1, 0, 1, 0, 0, 1, 0, 1], [0, 1, 0, 1, 1, 0, 1, 0]]
+    """
+    X = users.rows.Z if X is None else X
+    for way in (predict_for, "rows"):
+        dealt = held_out_folds(users, folds, way, order, deals)
+        found = [(train, held & _in_span(X, train)) for train, held in dealt]
+        if sum(int(held.sum()) for _, held in found) >= IN_SPAN * sum(int(held.sum()) for _, held in dealt):
+            break
+    if users.contexts is None and users.items is None:
+        judged = np.cumsum([int(held.sum()) for _, held in found])
+        found = found[: int(np.searchsorted(judged, enough)) + 1]
+    counts = users.rows.weights if users.judged is None else users.judged
+    counts = counts / np.maximum(np.sum([held for _, held in found], axis=0), 1)
+    return [Split(train, held, counts[held]) for train, held in found if train.any() and held.any()]
+
+
+def _in_span(X: FloatArray, train: BoolArray) -> BoolArray:
+    """Rows that lie in the span of the training rows, whatever the units of features."""
+    scale = np.sqrt(np.maximum(np.einsum("ij,ij->j", X, X, dtype=np.float64) / len(X), 1e-300))
+    known, squares = X[train] / scale, np.einsum("ij,ij->i", X / scale, X / scale)
+    values, axes = np.linalg.eigh(known.T @ known)
+    missing = axes[:, values <= 1e-8 * max(float(values.max(initial=0.0)), 1e-300)]
+    inside: BoolArray = (((X / scale) @ missing) ** 2).sum(axis=1) <= OUTSIDE * np.maximum(squares, 1e-300)
+    return inside
+
+
 def held_out_folds(
     users: UserRows,
     folds: int = FOLDS,
     predict_for: str = "auto",
     order: FloatArray | None = None,
     deals: int = 1,
-    rotated: bool = False,
 ) -> list[tuple[BoolArray, BoolArray]]:
     """Rows to learn from and rows to be judged by, in turn: folds that match what will be asked.
 
@@ -58,10 +131,11 @@ def held_out_folds(
     * where only differences are known, rows whose differences add up (`triangles`) are about the same items, and held
       out together, unless that would be too many; else a pair that several people were asked about is held out for all
       of them: always for "new items", with "auto" where such rows are a tenth;
-    * "known items": each person's rows are spread evenly. Copies of a row of one person stay together in any case.
+    * "known items": each person's rows are spread evenly, and different people's copies of a row over the folds.
+    * "rows": the same, and contexts are not held out whole.
 
-    What rows say decides (by `order`, a number for each row, where it is given), neither their order, nor that of users
-    or sides, nor a seed. With too few items or contexts,
+    Copies of a row of one person stay together in any case. What rows say decides (by `order`, a number for each row,
+    where it is given), neither their order, nor that of users or sides, nor a seed. With too few items or contexts,
     fewer folds are made, or the next of these ways is taken.
 
     >>> from prefkin.data.comparisons import Comparisons
@@ -87,7 +161,7 @@ def held_out_folds(
         if predict_for == "new items" or users.items is not None or shared.sum() >= NOTICEABLE * n:
             ways.append(_whole(users, pair, order, folds))
     own = np.unique(users.owner * (pair.max() + 1) + pair, return_inverse=True)[1]
-    rows = _whole(users, own, order, folds, _turns(users) if rotated else None)
+    rows = _whole(users, own, order, folds, _turns(users))
     return next((way for way in ways if way and all(train.any() for train, _ in way)), rows)
 
 

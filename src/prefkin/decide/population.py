@@ -149,7 +149,7 @@ class MixtureBelief(Belief):
         if not len(self.X):
             return self.population.means
         found = self._components
-        return self.population.means + np.einsum("kn,knd->kd", found.pull - found.precision * found.margin, self.images)
+        return self.population.means + np.einsum("kn,knd->kd", found.nu - found.tau * found.margin, self.images)
 
     @cached_property
     def mean(self) -> FloatArray:
@@ -168,7 +168,7 @@ class MixtureBelief(Belief):
         n, d = self.X.shape
         if n == 0:
             return np.empty((0, d))
-        root = np.sqrt(self._components.precision[k])
+        root = np.sqrt(self._components.tau[k])
         if n <= d:
             B = root[:, None] * (self.images[k] @ self.X.T) * root
             B.flat[:: n + 1] += 1.0
@@ -176,7 +176,7 @@ class MixtureBelief(Belief):
             V, _ = dtrtrs(factor, root[:, None] * self.images[k], lower=1)
             return np.ascontiguousarray(V)
         white = self.X @ self.population.roots[k]
-        values, axes = np.linalg.eigh(white.T @ (self._components.precision[k][:, None] * white))
+        values, axes = np.linalg.eigh(white.T @ (self._components.tau[k][:, None] * white))
         share = np.maximum(values, 0.0) / (1.0 + np.maximum(values, 0.0))
         return (np.sqrt(share) * (self.population.roots[k] @ axes)).T
 

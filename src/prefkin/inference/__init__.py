@@ -10,7 +10,7 @@ spectrum     smallest eigenvalues
 information  information matrix, width of a confidence set, radius of a ball
 held_out     what held-out answers choose
 propagation  expectation propagation: each answer's likelihood as a quadratic in its margin
-components   one person's answers under each of several priors
+components   one new user's answers under each of several priors
 quadratics   each user's log-likelihood as a quadratic
 steps        a step of expectation propagation, no longer than it should be
 modes        sites at the mode, for those whose sites do not settle

@@ -29,7 +29,6 @@ __all__ = [
     "keep",
     "least_eigenvalues",
     "match",
-    "match_sites",
     "misses",
     "sum_up",
 ]
@@ -662,71 +661,6 @@ def match(mean: Any, variance: Any, power: Any, mixture: Any, farthest: Any, nod
             out[0, i], out[1, i], out[2, i] = match_power(mean[i], variance[i], power[i], nodes)
         else:
             out[0, i], out[1, i], out[2, i] = match_site(mean[i], variance[i], mixture[0], mixture[1], farthest)
-
-
-@kernel
-def match_sites(
-    L: Any, columns: Any, offset: Any, sites: Any, margin: Any, evidence: Any, which: Any, rules: Any, mixture: Any,
-    A: Any, room: Any,
-) -> None:  # fmt: skip
-    """Expectation propagation under each of the priors `which`, until no margin's mean moves by more than `rules[0]`.
-
-    L (K, n, r), and its columns (K, r, n); offset, margin (K, n); sites (K, 3, n): precision, pull, level; rules: how
-    still, how many rounds, the least step, the least cavity, the farthest tail; mixture (2, normals): shares and slopes
-    of σ; A (r, r), room (3, r)
-    """
-    enough, most, least_step, least_cavity, farthest = rules
-    w, u, b = room[0], room[1], room[2]
-    for k in which:
-        rows, off, mean = L[k], offset[k], margin[k]
-        precision, pull, level = sites[k, 0], sites[k, 1], sites[k, 2]
-        n, r = rows.shape
-        step, change, turn = 1.0, np.inf, 0
-        while True:
-            for a in range(r):  # A: the lower Cholesky factor of I + LᵀSL
-                column, total = columns[k, a], 0.0
-                for i in range(n):
-                    total += column[i] * (pull[i] - precision[i] * off[i])
-                b[a] = total
-                for c in range(a + 1):
-                    other, total = columns[k, c], 1.0 if a == c else 0.0
-                    for i in range(n):
-                        total += column[i] * precision[i] * other[i]
-                    A[a, c] = total
-                next_row(A, a)
-            square = forward(A, b, w)
-            for a in range(r - 1, -1, -1):  # back substitution: u = A⁻ᵀ w
-                total = w[a]
-                for c in range(a + 1, r):
-                    total -= A[c, a] * u[c]
-                u[a] = total / A[a, a]
-            last, change = change, 0.0
-            for i in range(n):
-                now = off[i]
-                for a in range(r):
-                    now += rows[i, a] * u[a]
-                change = max(change, abs(now - mean[i]))
-                mean[i] = now
-            if turn > 0 and (change < enough or turn >= most):
-                break
-            if turn > 1 and change > last:
-                step = max(step / 2.0, least_step)
-            turn += 1
-            for i in range(n):
-                known = 1.0 / max(forward(A, rows[i], w), 1e-300)
-                left = max(known - precision[i], least_cavity * known)
-                spread, middle = 1.0 / left, (known * mean[i] - pull[i]) / left
-                log_mass, new_precision, new_pull = match_site(middle, spread, mixture[0], mixture[1], farthest)
-                precision[i] += step * (new_precision - precision[i])
-                pull[i] += step * (new_pull - pull[i])
-                wide, drawn = 1.0 + spread * precision[i], spread * pull[i] * pull[i] + 2.0 * pull[i] * middle
-                level[i] = log_mass + 0.5 * math.log(wide) - 0.5 * (drawn - precision[i] * middle * middle) / wide
-        total = 0.5 * square
-        for a in range(r):
-            total -= math.log(A[a, a])
-        for i in range(n):
-            total += level[i] + pull[i] * off[i] - 0.5 * precision[i] * off[i] * off[i]
-        evidence[k] = total
 
 
 def compiled_before() -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.data.folds import FOLDS, held_out_folds, probe_users
-from prefkin.data.rows import UserRows, split_rows
+from prefkin.data.folds import probe_users, splits_of
+from prefkin.data.rows import UserRows
 from prefkin.inference.loss import log_loss
 from prefkin.inference.many import fit_sets
 from prefkin.inference.sets import Sets
@@ -72,8 +72,10 @@ def least_on_grid(loss: Callable[[int], float], start: int, size: int) -> int:
     return min(sorted(seen), key=seen.__getitem__)
 
 
-def ridge_by_held_out(users: UserRows, predict_for: str = "auto") -> float:
+def ridge_by_held_out(users: UserRows, predict_for: str = "auto", *, pooled: bool = False) -> float:
     """The one of `RIDGES` with which each user's own estimate predicts held-out answers best; ties go to the smaller.
+
+    With `pooled` whichever is better with this ridge: users' own estimates, or one estimate of everybody's rows.
 
     >>> from prefkin.data.rows import Rows
     >>> Z = np.random.default_rng(0).standard_normal((60, 2))
@@ -82,14 +84,16 @@ def ridge_by_held_out(users: UserRows, predict_for: str = "auto") -> float:
     0.01
     """
     some = np.array(probe_users(users))
-    folds = [split_rows(users, *fold) for fold in held_out_folds(users, FOLDS, predict_for)]
+    folds = [split.parts(users) for split in splits_of(users, predict_for)]
+    members = [np.array([user]) for user in some] + [np.arange(len(users))] * pooled
 
     def loss(k: int) -> float:
-        total = 0.0
+        own = everybody = 0.0
         for train, test in folds:
-            sets = Sets.of(train.starts, [np.array([user]) for user in some])
-            own = fit_sets(train.rows, sets, ridge=RIDGES[k], label="ridge")
-            total += sum(log_loss(theta, test.of(user)) for theta, user in zip(own, some, strict=True))
-        return total
+            found = fit_sets(train.rows, Sets.of(train.starts, members), ridge=RIDGES[k], label="ridge")
+            asked = [test.of(user) for user in some]
+            own += sum(map(log_loss, found, asked))
+            everybody += sum(log_loss(found[-1], rows) for rows in asked)
+        return min(own, everybody) if pooled else own
 
     return RIDGES[least_on_grid(loss, RIDGES.index(1.0), len(RIDGES))]

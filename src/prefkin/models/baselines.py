@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from prefkin.data.arrays import FloatArray, IntArray
-from prefkin.data.folds import FOLDS, held_out_folds, probe_users
-from prefkin.data.rows import Rows, UserRows, only, split_rows
+from prefkin.data.folds import probe_users, splits_of
+from prefkin.data.rows import Rows, UserRows, only
 from prefkin.data.storage import label_from_json, label_to_json
 from prefkin.errors import InvalidParameter
 from prefkin.execution.blas import single_threaded
@@ -32,7 +32,6 @@ from prefkin.inference.held_out import RIDGES, best_option, least_on_grid, ridge
 from prefkin.inference.information import confidence_width, information_matrix
 from prefkin.inference.loss import log_loss
 from prefkin.inference.many import estimate_users, fit_sets
-from prefkin.inference.quadratics import per_user_sum
 from prefkin.inference.sets import Sets
 from prefkin.models.base import PreferenceModel
 from prefkin.models.reports import Explanation, FoldedIn
@@ -137,7 +136,7 @@ class GroupShrinkage(PreferenceModel):
         self.n_jobs = n_jobs
 
     def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
-        """Tune on held-out answers (`prefkin.data.folds.held_out_folds`), then fit on all rows."""
+        """Tune on held-out answers (`prefkin.data.folds.splits_of`), then fit on all rows."""
         self._check_parameters()
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         with threads(self.n_jobs), single_threaded():
@@ -146,7 +145,7 @@ class GroupShrinkage(PreferenceModel):
         return self
 
     def _tune(self, rows: UserRows) -> None:
-        folds = [split_rows(rows, *fold) for fold in held_out_folds(rows, FOLDS, self.predict_for)]
+        folds = [split.parts(rows) for split in splits_of(rows, self.predict_for)]
         labels, parts = self._labels(rows, folds)
         trials = _Trials(folds, parts, some=None if self.pull == np.inf else np.array(probe_users(rows)))
         self.ridge_, self.pull_ = self._choose(trials)
@@ -359,7 +358,7 @@ def _alternate(rows: UserRows, own: FloatArray, n_groups: int, ridge: float) -> 
     signed = rows.rows.signed()
     for _ in range(ROUNDS if n_groups > 1 else 0):
         losses = rows.rows.weights[:, None] * np.logaddexp(0.0, -signed @ _centres(rows, labels, ridge).T)
-        fits = per_user_sum(losses, rows.starts)
+        fits = np.stack([np.bincount(rows.owner, column, len(rows)) for column in losses.T], axis=1)
         new = np.unique(np.argmin(fits.round(9), axis=1), return_inverse=True)[1]
         if np.array_equal(new, labels):
             break

@@ -14,12 +14,20 @@ from prefkin.data.comparisons import Comparisons
 from prefkin.data.folds import held_out_folds
 from prefkin.data.rows import Rows, UserRows, split_rows
 from prefkin.errors import CalibrationWarning, InvalidParameter, NoEdgeWarning, PrefkinWarning
+from prefkin.inference.ep import Convergence
 from prefkin.inference.estimate import fit_preference
 from prefkin.inference.held_out import RIDGES
 from prefkin.inference.information import ball_radius
 from prefkin.inference.loss import log_loss
 from prefkin.models.off_c2pl.bounds import own_radius
-from prefkin.models.off_c2pl.posterior import Beliefs, Scale, believe, calibrated_radii, learn_scale
+from prefkin.models.off_c2pl.posterior import (
+    Beliefs,
+    Scale,
+    calibrated_radii,
+    learn_scale,
+    log_evidence,
+    posteriors,
+)
 from tests.conftest import draw_answers
 from tests.oracles import literal
 from tests.oracles import posterior as oracle
@@ -55,16 +63,14 @@ def test_expectation_propagation_finds_the_posterior(seed, n, variance):
     rows = some_rows(seed, n)
     evidence, mean, C = oracle.on_a_grid(*rows, variance)
     one = UserRows(rows, np.array([0, n]), np.array([0]))
-    found = believe(one, 0, variance)
+    [found] = posteriors(one, np.array([variance]), Convergence())
     beliefs = Beliefs.of(one, variance)
-    size = np.sqrt(np.trace(C))
-    assert found.evidence == pytest.approx(evidence, abs=0.05)
-    assert np.abs(found.mean - mean).max() < 0.03 * size
-    assert np.allclose(beliefs.mean[0], found.mean)
+    assert log_evidence(*found)[0] == pytest.approx(evidence, abs=0.05)
+    assert np.abs(beliefs.mean[0] - mean).max() < 0.03 * np.sqrt(np.trace(C))
     # skewed posteriors, with a wide prior, are where it errs most
     assert np.abs(beliefs.covariance(0) - C).max() < 0.15 * np.trace(C)
-    first, second = found.moments(np.ones(2))
-    P, off = beliefs.covariance(0), found.mean - 1
+    first, second = beliefs.square_error(0, np.ones(2))
+    P, off = beliefs.covariance(0), beliefs.mean[0] - 1
     assert first == pytest.approx(np.trace(P) + off @ off)
     assert second == pytest.approx(np.trace(P @ P) + 2 * off @ P @ off)
 
@@ -91,17 +97,19 @@ def test_the_information_distance_is_that_of_the_grid_posteriors():
 def test_more_features_than_rows_give_what_the_dense_formulas_give():
     rows = some_rows(5, 4, dim=7)
     one = UserRows(rows, np.array([0, 4]), np.array([0]))
-    found = believe(one, 0, 0.7)
-    H = rows.Z.T @ (rows.Z * found.sites.precision[:, None])
-    P = np.linalg.inv(H + np.eye(7) / 0.7)
-    side = 2 * rows.y - 1
-    assert np.allclose(found.mean, P @ rows.Z.T @ (side * found.sites.pull))
-    off = found.mean - np.ones(7)
-    first, second = found.moments(np.ones(7))
-    assert first == pytest.approx(np.trace(P) + off @ off)
-    assert second == pytest.approx((P * P).sum() + 2 * off @ P @ off)
-    beliefs = Beliefs.of(one, 0.7)
+    beliefs, padded = Beliefs.of(one, 0.7), np.vstack([rows.Z, np.zeros((9, 7))])
+    dense = Beliefs.of(
+        UserRows(Rows(padded, *(np.append(c, np.zeros(9)) for c in rows[1:])), np.array([0, 13]), one.labels), 0.7
+    )
+    P = np.linalg.inv(rows.Z.T @ (rows.Z * beliefs.sites[:, None]) + np.eye(7) / 0.7)
+    assert np.allclose(beliefs.mean, dense.mean)
     assert np.allclose(beliefs.covariance(0), P)
+    assert np.allclose(dense.covariance(0), P)
+    off = beliefs.mean[0] - np.ones(7)
+    for each in (beliefs, dense):
+        first, second = each.square_error(0, np.ones(7))
+        assert first == pytest.approx(np.trace(P) + off @ off)
+        assert second == pytest.approx((P * P).sum() + 2 * off @ P @ off)
 
 
 def test_the_ball_holds_what_it_says(rng):
@@ -327,7 +335,7 @@ def test_explanations_folding_in_files_and_sessions_go_along(options, rng, tmp_p
         assert "as far as both are known they are" in str(model.explain(0, 1))
     copy = model.fold_in(Z[users == 2], y[users == 2])
     assert np.allclose(copy.own_theta, model.own_theta_[2], atol=1e-12)
-    assert copy.radius == pytest.approx(model.radius_[2], rel=1e-9)
+    assert copy.radius == pytest.approx(model.radius_[2], rel=1e-6)
     assert set(copy.neighbours.tolist()) >= set(model.neighbours(2).tolist()) - {2}
     model.save(tmp_path / "kin")
     again = prefkin.load(tmp_path / "kin")

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
+from prefkin.data.folds import Split, leverage, splits_of
 from prefkin.data.rows import UserRows, with_weight
 from prefkin.inference.ep import Convergence, Fit, run
 from prefkin.inference.likelihood import Logistic
 from prefkin.inference.model import GAUSSIAN, Design, Likelihood, PopulationLaw
 from prefkin.models.hierarchical.covariance import STRUCTURES, Structure
-from prefkin.models.hierarchical.folds import Split, splits_of
 from prefkin.models.hierarchical.partition.search import log_evidence, search
 from prefkin.models.hierarchical.posterior import Posterior
+from prefkin.models.hierarchical.scales import MacKayStep
 from prefkin.models.hierarchical.selection import (
     Calibration,
     Candidate,
@@ -79,7 +80,11 @@ def learn(rows: UserRows, specification: Specification) -> Learnt:
     small = design if basis is None else design.with_root(basis)
     every = candidates_of(small, specification, whole=basis is None)
     fitted = not_far_behind(every)
-    splits = splits_of(rows, small, specification.predict_for)
+    order = leverage(rows) if rows.dim <= SELECTION.full_up_to else None
+    splits = splits_of(
+        rows, specification.predict_for, folds=SELECTION.folds, order=order, deals=SELECTION.deals, X=small.X,
+        enough=SELECTION.enough_judged,
+    )  # fmt: skip
     held = held_out(small, splits, fitted) if splits else {}
     losses = {name: best_temperature(one.log_odds(), one.weight).loss for name, one in held.items()}
     chosen = _chosen(fitted, losses)
@@ -87,9 +92,9 @@ def learn(rows: UserRows, specification: Specification) -> Learnt:
     if splits:
         calibration = calibrate(held[name])
         over_pooled = None if chosen.candidate.clustered else gain_over_pooled(held[name], calibration)
-        fit = rescaled(small, fit, calibration.within, calibration.between, 10)
     if basis is not None:
         fit = lifted(design, fit, basis)
+    fit = rescaled(design, fit, calibration.within, calibration.between, SELECTION.last_iter)
     posterior = Posterior.of(design, fit)
     evidence = {each.candidate.name: each.evidence for each in every}
     return Learnt(
@@ -180,6 +185,7 @@ def structure_of(posterior: Posterior) -> str:
 
 
 def lifted(design: Design, fit: Fit, basis: FloatArray) -> Fit:
-    """An isotropic fit along some directions, in all features."""
+    """An isotropic fit along some directions, learnt on in all features."""
     population = replace(fit.population, root=None, m0=basis @ fit.population.m0)
-    return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=10))
+    m_step, rules = MacKayStep(design.size), Convergence(max_iter=SELECTION.lift_iter)
+    return run(design, fit.sites, fit.share, population, m_step=m_step, spread=fit.spread, rules=rules)

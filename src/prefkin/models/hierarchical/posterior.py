@@ -17,7 +17,7 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
 from prefkin.inference.ep import Fit, Sites
 from prefkin.inference.factors import Factors
-from prefkin.inference.hierarchy import group_posterior, messages_of, user_factors, user_moments
+from prefkin.inference.hierarchy import group_posterior, user_factors, user_moments
 from prefkin.inference.model import Design, Groups, Population, in_units_of
 
 __all__ = ["Components", "Posterior", "margins_of"]
@@ -55,9 +55,9 @@ class Posterior:
     @classmethod
     def of(cls, design: Design, fit: Fit) -> Posterior:
         """All users of a fit."""
-        rows = design.with_root(fit.population.root)
-        messages = messages_of(rows, *fit.sites, fit.spread, fit.share, fit.population)
-        return cls(design, fit.sites, fit.share, fit.spread, fit.population, messages, fit.share.sum(axis=0))
+        found = cls(design, fit.sites, fit.share, fit.spread, fit.population, fit.messages, fit.share.sum(axis=0))
+        found.__dict__["theta"] = fit.population.preferences(fit.moments.t)
+        return found
 
     def __len__(self) -> int:
         return self.design.n_users

@@ -15,11 +15,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from prefkin.data.arrays import FloatArray
+from prefkin.data.folds import Split
 from prefkin.inference.ep import Convergence, Fit, Sites, run
 from prefkin.inference.loss import moderated
 from prefkin.inference.model import GAUSSIAN, Design, PopulationLaw
 from prefkin.models.hierarchical.covariance import Structure
-from prefkin.models.hierarchical.folds import Split
 from prefkin.models.hierarchical.partition.search import log_evidence, search
 from prefkin.models.hierarchical.posterior import margins_of
 from prefkin.models.hierarchical.settings import SCALES, SELECTION
@@ -93,7 +93,7 @@ def rescaled(design: Design, fit: Fit, within: float, between: float, max_iter: 
     else:  # R holds the scale
         root, between = population.root * np.sqrt(within), population.between * between / within
         population = replace(population, root=root, between=between)
-    return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=max_iter))
+    return run(design, fit.sites, fit.share, population, spread=fit.spread, rules=Convergence(max_iter=max_iter))
 
 
 AROUND = ((0, 0), (1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))  # steps of both variances

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
-    *("PASSES", "REPORTING", "SCALES", "SEARCH", "SELECTION"),
-    *("Passes", "Reporting", "Scales", "Search", "Selection"),
+    *("PASSES", "POSITION_BIAS", "REPORTING", "SCALES", "SEARCH", "SELECTION"),
+    *("Passes", "PositionBias", "Reporting", "Scales", "Search", "Selection"),
 ]
 
 
@@ -63,6 +63,27 @@ class Search:
 
 
 @dataclass(frozen=True)
+class PositionBias:
+    """Constants of the position bias."""
+
+    clearly: float = 6.0
+    """Log evidence, with two free numbers, from which a bias is believed: one fit in 400 without a bias exceeds it."""
+    least_rows: int = 20
+    """Fewer rows say nothing about sides."""
+    least_share: float = 0.05
+    """Where either side was preferred in a smaller share of the rows, the winner was written first, or last."""
+    rounds: int = 4
+    """Newton steps of the biases, each followed by"""
+    sweeps: int = 3
+    """so many sweeps of the sites."""
+    most: float = 6.0
+    """Biases are at most so many log odds."""
+
+
+POSITION_BIAS = PositionBias()
+
+
+@dataclass(frozen=True)
 class Selection:
     """Constants of model selection."""
 
@@ -76,12 +97,14 @@ class Selection:
     """Iterations of a fit of continuous heterogeneity before and after `best_scale`, at most."""
     enough_judged: int = 3000
     """Folds are judged until there are so many held-out answers: more do not change a choice."""
+    last_iter: int = 10
+    """Iterations, at most, after the variances were multiplied by what held-out answers say."""
+    lift_iter: int = 3
+    """Iterations in all features of a fit that was learnt along the leading directions, at most."""
     deals: int = 3
     """Times that items are dealt to folds, where they recur."""
-    in_span: float = 0.5
-    """Share of the judged rows that must lie in the span of the rows learnt from, else each person's rows are dealt."""
-    temperature_prior: float = 1.0
-    """Held-out log-loss against the squared logarithm of a temperature."""
+    temperature_prior: float = 5.0
+    """Held-out log-loss against the squared logarithm of a temperature: a standard deviation of about 30 %."""
     most_log_temperature: float = 1.5
     """Temperatures are between exp(-1.5) and exp(1.5)."""
     beats_a_coin: float = 3.0

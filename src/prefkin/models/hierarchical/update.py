@@ -95,9 +95,8 @@ def evidence_of_new_users(design: Design, shared: Shared) -> FloatArray:
     """(U,) log probability of each user's answers, as of a new user: t ~ N(m_c, S_c + v I) in component c."""
     rows, population = design.with_root(shared.population.root), replace(shared.population, root=None)
     shared, groups, variances = replace(shared, population=population), shared.groups, population.variances(len(shared))
-    covs, weights = groups.covs.copy(), np.zeros((rows.n_users, len(shared)))
+    weights = np.zeros((rows.n_users, len(shared)))
     if population.clustered:
-        covs[-1] += groups.m0_cov
         state = new_users(rows, shared)
         factors, none = user_factors(rows, *state.sites), np.zeros_like(weights)
         messages = factors.marginalise(population.within)
@@ -106,7 +105,7 @@ def evidence_of_new_users(design: Design, shared: Shared) -> FloatArray:
         weights = np.where(np.isfinite(roughly), prior - logsumexp(prior), -np.inf)
     for c in range(len(shared)):
         users = np.flatnonzero(weights[:, c] > -np.inf)
-        L = np.linalg.cholesky(covs[c] + variances[c] * np.eye(rows.dim))  # t = m_c + L s with s ~ N(0, I)
+        L = np.linalg.cholesky(groups.covs[c] + variances[c] * np.eye(rows.dim))  # t = m_c + L s with s ~ N(0, I)
         weights[users, c] += _unit_evidence(rows.users(users), groups.means[c], L)
     return _possible(logsumexp(weights, axis=1))
 

@@ -59,7 +59,8 @@ class OffC2PL(PreferenceModel):
     gamma : γ̂, the largest gap between two users who are still pooled: a number (0 pools nobody), "under" or "over"
         (Appendix A, for each user), or "auto" (one number, by held-out likelihood; not in the paper)
     alpha : caution of the connection test, at least 1
-    ridge : λ, a number; or "auto": the one with which users' own estimates predict held-out answers best
+    ridge : λ, a number; or "auto": the one with which users' own estimates predict held-out answers best, or
+        one estimate for everybody where that predicts better and gamma is above 0
     kappa : κ, the least slope of the sigmoid over the margins that occur
     delta : δ, the chance that the confidence statements are wrong
     radius : "theory", the paper's CI_u; or "calibrated": own_theta_[u] is within radius_[u] of the true preference with
@@ -200,7 +201,7 @@ class OffC2PL(PreferenceModel):
 
     def _prepare(self, rows: UserRows) -> None:
         """What is learnt from everybody before anybody is located: λ, and how strong preferences are."""
-        self.ridge_ = ridge_by_held_out(rows) if isinstance(self.ridge, str) else self.ridge
+        self.ridge_ = ridge_by_held_out(rows, pooled=self.gamma != 0) if isinstance(self.ridge, str) else self.ridge
         self._scale = learn_scale(rows, probe_users(rows)) if self._needs_scale() else None
 
     def _locate(self, rows: UserRows, n_users: int | None = None, theta: FloatArray | None = None) -> Graph:

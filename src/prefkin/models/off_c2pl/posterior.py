@@ -1,48 +1,46 @@
-"""What one user's answers leave open, under a prior whose scale is learnt from everybody.
+"""Each user's own posterior under a prior whose scale is learnt from everybody, for calibrated radii and distances.
 
-    θ_u ~ N(0, τ² I),    p(answers | θ) = Π σ(xᵀθ)^w,   x = (2y − 1) z
+    θ_u ~ N(0, τ² I),    p(y_i | θ_u) = σ(±z_iᵀθ_u)
 
-Expectation propagation (`inference.propagation`) replaces each factor by a Gaussian site of precision s, so that the
-posterior is N(m, P) with P⁻¹ = Σ s x xᵀ + I/τ², and gives the evidence from which τ² is learnt. The Hessian at the
-estimate and variational bounds make τ², and radii with it, too small when answers are few or nearly certain
+The hierarchical model (`inference.model`) with a known mean of 0: expectation propagation gives Gaussian sites, the
+posterior N(m_u, P_u) with P_u⁻¹ = Σ τ̃ zzᵀ + I/τ², and the evidence from which τ² is learnt. Laplace's approximation
+and variational bounds make τ², and radii with it, too small when answers are few or nearly certain
 (docs/decisions/0006-off-c2pl-in-practice.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
-from prefkin.data.arrays import FloatArray, above_zero
-from prefkin.data.rows import Rows, UserRows
+from prefkin.data.arrays import FloatArray, IntArray, above_zero
+from prefkin.data.rows import Rows, UserRows, only
 from prefkin.execution.executor import for_each, threads
+from prefkin.inference.ep import Convergence, Fit, Sites, run
 from prefkin.inference.information import ball_radius
-from prefkin.inference.propagation import Sites, refine
+from prefkin.inference.likelihood import Logistic
+from prefkin.inference.model import Design, Groups, Population
 
 __all__ = [
     "Beliefs",
-    "Posterior",
     "Scale",
-    "believe",
     "calibrated_radii",
     "calibrated_width",
     "learn_scale",
+    "log_evidence",
     "mean_square",
+    "posteriors",
 ]
 
-SPREADS = np.geomspace(0.03, 1000.0, 27)  # τ² times the mean ‖z‖²: the prior variance of a margin
+MARGIN_VARIANCES = np.geomspace(0.03, 1000.0, 27)  # prior variances of a margin at which evidence is computed
 NEGLIGIBLE = 1e-3  # probability of a τ² that is left out
-DAMPING, LEAST_DAMPING = 0.8, 0.1  # share of the way that sites move
-MOST_ROUNDS = 100
-CLOSE, ROUGHLY = 1e-5, 1e-3  # change of one answer's site when they are found; when only τ² is sought
-COARSE = 3  # every third of `SPREADS` is tried first
-HOPELESS = 12.0  # log evidence below the best at which there is no need to look closer
-KEPT = 2**24  # numbers that may be kept to save work
+CLOSE = Convergence(max_iter=300, tol=1e-8)  # for posteriors, and
+ROUGH = Convergence(max_iter=100, tol=1e-3)  # for evidence, which does not change to first order with the sites
 THREADED_FROM = 64  # features: below, a distance takes less time than handing it to a thread
 
 
@@ -69,102 +67,52 @@ class Scale:
         return cls(*np.ascontiguousarray(arrays["scale"].T)) if "scale" in arrays else None
 
 
-@dataclass(frozen=True, eq=False)
-class Posterior:
-    """N(m, P) of one user, in the span of the user's rows; outside of it the prior stands."""
+def posteriors(users: UserRows, variances: FloatArray, rules: Convergence) -> Iterator[tuple[Design, Fit]]:
+    """Everybody's posterior for one τ² after the other, each from the sites of the one before.
 
-    basis: FloatArray | None  # (d, r) orthonormal; None: all directions
-    root: FloatArray  # (r, r) lower triangular L, P⁻¹ = L Lᵀ within the span
-    pull: FloatArray  # (r,) L⁻¹ Σ pull x, so that m = L⁻ᵀ pull
-    sites: Sites  # of the rows (2y − 1) z
-    evidence: float
-    variance: float  # τ²
-
-    @property
-    def mean(self) -> FloatArray:
-        """m, shape (d,)."""
-        within: FloatArray = solve_triangular(self.root, self.pull, lower=True, trans="T")
-        return within if self.basis is None else self.basis @ within
-
-    def moments(self, centre: FloatArray) -> tuple[float, float]:
-        """Mean of ‖θ − centre‖² and half its variance: tr P + ‖o‖² and tr P² + 2 oᵀPo with o = m − centre."""
-        inverse = solve_triangular(self.root, np.eye(len(self.root)), lower=True)
-        off = self.mean - centre
-        along = off if self.basis is None else off @ self.basis
-        outside = 0 if self.basis is None else len(off) - len(along)
-        t, rest = self.variance, max(float(off @ off - along @ along), 0.0) if outside else 0.0
-        P = inverse.T @ inverse
-        first = float(np.trace(P)) + outside * t + float(off @ off)
-        second = float((P * P).sum()) + outside * t**2 + 2.0 * (float(along @ P @ along) + t * rest)
-        return first, second
-
-
-def believe(users: UserRows, user: int, variance: float) -> Posterior:
-    """The posterior of one user under N(0, τ² I), by damped parallel expectation propagation.
-
-    >>> rows = Rows(np.array([[1.0, 0.0]]), np.ones(1), np.ones(1))
-    >>> one = believe(UserRows(rows, np.array([0, 1]), np.array(["ann"])), 0, 1.0)
-    >>> one.mean.round(3).tolist(), round(one.evidence, 6) == round(float(np.log(0.5)), 6)
-    ([0.413, 0.0], True)
+    The prior is the same in all directions: rows may stand in coordinates of each user's own span.
     """
-    return next(_along(users, user, [variance]))
+    Z, y, weights = users.rows
+    design = Design(Logistic(), _in_own_span(Z, users.starts), y, weights, users.starts, np.zeros(len(y)))
+    d, share = design.dim, np.ones((len(users), 1))
+    zero = Groups(np.zeros((1, d)), np.zeros((1, d, d)), np.zeros(d), np.zeros((d, d)))
+    sites = Sites.start(design, float(variances[0]) * design.size)
+    for t2 in variances.tolist():
+        fit = run(design, sites, share, Population(t2, t2, t2, zero.m0), groups=zero, rules=rules)
+        sites = fit.sites
+        yield design, fit
 
 
-def _along(users: UserRows, user: int, variances: Iterable[float], close: float = CLOSE) -> Iterator[Posterior]:
-    """The posterior for one τ² after the other, each from the sites of the one before."""
-    rows, own = users.of(user), slice(users.starts[user], users.starts[user + 1])
-    total = rows.weights if users.repeated is None else users.repeated[own]
-    (X, basis), sites = _within_span(rows.signed()), None
-    for variance in variances:
-        found = _propagate(X, basis, rows.weights, total, float(variance), sites, close)
-        sites = found.sites
-        yield found
+def _in_own_span(Z: FloatArray, starts: IntArray) -> FloatArray:
+    """Rows in orthonormal coordinates of the span of their user's rows, where nobody's rows span all features."""
+    most = int(np.diff(starts).max(initial=0))
+    if most >= Z.shape[1]:
+        return np.ascontiguousarray(Z, dtype=np.float64)
+    X = np.zeros((len(Z), most))
+    for first, end in pairwise(starts.tolist()):
+        X[first:end, : end - first] = triangular(Z[first:end].T).T
+    return X
 
 
-def _within_span(X: FloatArray) -> tuple[FloatArray, FloatArray | None]:
-    """Rows in coordinates of their span when that is smaller."""
-    if len(X) >= X.shape[1]:
-        return X, None
-    left, size, right = np.linalg.svd(X, full_matrices=False)
-    return left * size, right.T
+def triangular(A: FloatArray) -> FloatArray:
+    """R of A = QR."""
+    R: FloatArray = np.linalg.qr(A, mode="r")  # type: ignore[assignment]
+    return R
 
 
-def _propagate(
-    X: FloatArray,
-    basis: FloatArray | None,
-    weights: FloatArray,
-    total: FloatArray,  # how often each answer was given, in all rows that say the same
-    variance: float,
-    sites: Sites | None,
-    close: float,
-) -> Posterior:
-    r, copies = X.shape[1], above_zero(weights)
-    sites = Sites.start(weights, variance * np.einsum("ij,ij->i", X, X)) if sites is None else sites
-    damping, last = DAMPING, np.inf
-    for _ in range(MOST_ROUNDS):
-        inverse = (X * sites.precision[:, None]).T @ X
-        inverse[np.diag_indices(r)] += 1.0 / variance
-        root = cholesky(inverse, lower=True, check_finite=False)
-        spread = solve_triangular(root, X.T, lower=True, check_finite=False)
-        pull = solve_triangular(root, X.T @ sites.pull, lower=True, check_finite=False)
-        # a row of zeros has no margin to learn about
-        margin, margin_variance = spread.T @ pull, np.maximum(np.einsum("ij,ij->j", spread, spread), 1e-10)
-        moved = refine(sites, weights, margin, margin_variance, damping, total=total)
-        steps = (np.abs(new - old) / copies for new, old in zip(moved[:2], sites[:2], strict=True))
-        change = max(float(step.max(initial=0.0)) for step in steps) / damping
-        if change < close:
-            break
-        # many rows alike, all moved at once, overshoot: then move less
-        damping, last = damping if change < 0.9 * last else max(damping / 2.0, LEAST_DAMPING), change
-        sites = moved
-    # where they are, with the levels that belong there
-    sites = refine(sites, weights, margin, margin_variance, 0.0, total=total)
-    normal = 0.5 * float(pull @ pull) - float(np.log(np.diag(root)).sum()) - 0.5 * r * float(np.log(variance))
-    return Posterior(basis, root, pull, sites, float(sites.level.sum()) + normal, variance)
+def _inverse(A: FloatArray, variance: float) -> FloatArray:
+    """(I + τ² AAᵀ)⁻¹ or (I + τ² AᵀA)⁻¹, whichever is smaller."""
+    gram = A @ A.T if len(A) < A.shape[1] else A.T @ A
+    return np.asarray(np.linalg.inv(np.eye(len(gram)) + variance * gram), dtype=np.float64)
+
+
+def _solved(A: FloatArray, inverse: FloatArray, variance: float, x: FloatArray) -> FloatArray:
+    """(I + τ² AᵀA)⁻¹ x by that inverse (Woodbury)."""
+    return inverse @ x if len(inverse) == A.shape[1] else x - variance * A.T @ (inverse @ (A @ x))
 
 
 def learn_scale(users: UserRows, asked: Sequence[int] | None = None) -> Scale:
-    """τ² from the evidence of everybody's answers (of those `asked`), flat in log τ² over `SPREADS`.
+    """τ² from the evidence of everybody's answers (of those `asked`), flat in log τ² over `MARGIN_VARIANCES`.
 
     >>> rng = np.random.default_rng(0)
     >>> Z, owner = rng.standard_normal((600, 3)), np.repeat(np.arange(20), 30)
@@ -173,30 +121,21 @@ def learn_scale(users: UserRows, asked: Sequence[int] | None = None) -> Scale:
     >>> bool(0.7 < learn_scale(rows).typical < 2.5)            # ‖θ‖² / d is 4 / 3
     True
     """
-    grid = SPREADS / (mean_square(users) or 1.0)
-
-    heard = [user for user in (range(len(users)) if asked is None else asked) if len(users.of(user).y)]
-    if not heard:
-        return Scale(grid[:1], np.ones(1))
-
-    def evidence(points: list[int]) -> FloatArray:
-        def of(user: int) -> list[float]:
-            return [found.evidence for found in _along(users, user, grid[points], ROUGHLY)]
-
-        # sorted sums: the order of users must not decide the last digit
-        return np.sort(for_each(of, heard, label="scale of preferences"), axis=0).sum(axis=0)
-
-    total = np.full(len(grid), -np.inf)
-    coarse = list(range(0, len(grid), COARSE))
-    total[coarse] = evidence(coarse)
-    likely = np.flatnonzero(total > total.max() - HOPELESS)
-    near = np.abs(np.arange(len(grid))[:, None] - likely).min(axis=1) < COARSE
-    fine = [int(k) for k in np.flatnonzero(near & np.isinf(total))]
-    total[fine] = evidence(fine)
+    grid = MARGIN_VARIANCES / (mean_square(users) or 1.0)
+    some = users if asked is None else only(users, np.array(asked))
+    # sorted sums: the order of users must not decide the last digit
+    total = np.array([np.sort(log_evidence(*found)).sum() for found in posteriors(some, grid, ROUGH)])
     chance = np.exp(total - total.max())
-    chance /= chance.sum()
-    real = chance > NEGLIGIBLE
+    real = chance > NEGLIGIBLE * chance.sum()
     return Scale(grid[real], chance[real] / chance[real].sum())
+
+
+def log_evidence(design: Design, fit: Fit) -> FloatArray:
+    """(U,) log probability of each user's answers: Σ level + (Σ ν̃ E m − log|I + τ² Λ|) / 2."""
+    A = design.X * np.sqrt(fit.sites.tau)[:, None]
+    matched = np.bincount(design.owner, fit.sites.level + 0.5 * fit.sites.nu * fit.moments.mean, design.n_users)
+    inverses = (_inverse(A[a:b], fit.population.within) for a, b in pairwise(design.starts.tolist()))
+    return matched + 0.5 * np.array([np.linalg.slogdet(inverse)[1] for inverse in inverses])
 
 
 def mean_square(users: UserRows) -> float:
@@ -210,14 +149,13 @@ def calibrated_radii(users: UserRows, theta: FloatArray, scale: Scale, *, level:
 
     Moments of ‖θ − θ̂‖² are averaged over what is believed about τ²; a Gamma law with these moments gives the quantile.
     """
-
-    def radius(user: int) -> float:
-        first, second = np.array([found.moments(theta[user]) for found in _along(users, user, scale.values)]).T
-        mean = float(scale.weights @ first)
-        square = float(scale.weights @ (second + 0.5 * (first - mean) ** 2))
-        return ball_radius(mean, square, level)
-
-    return np.array(for_each(radius, range(len(users)), label="radii"))
+    first, second = (np.empty((len(scale.values), len(users))) for _ in range(2))
+    for k, one in enumerate(Beliefs.along(users, scale.values)):
+        for user, centre in enumerate(theta):
+            first[k, user], second[k, user] = one.square_error(user, centre)
+    mean = scale.weights @ first
+    radii: FloatArray = ball_radius(mean, scale.weights @ (second + 0.5 * (first - mean) ** 2), level)
+    return radii
 
 
 def calibrated_width(rows: Rows, theta: FloatArray, information: FloatArray, scale: Scale, *, level: float) -> float:
@@ -227,12 +165,10 @@ def calibrated_width(rows: Rows, theta: FloatArray, information: FloatArray, sca
     """
     one = UserRows(rows, np.array([0, len(rows.y)]), np.zeros(1, dtype=np.intp))
     beliefs = Beliefs.of(one, scale.typical)
-    MP = information @ beliefs.covariance(0)
-    off = beliefs.mean[0] - theta
-    image = information @ off
-    mean = float(np.trace(MP)) + float(off @ image)
-    square = float((MP * MP.T).sum()) + 2.0 * float(image @ beliefs.covariance(0) @ image)
-    return ball_radius(mean, square, level)
+    P, off = beliefs.covariance(0), beliefs.mean[0] - theta
+    MP, image = information @ P, information @ off
+    square = float((MP * MP.T).sum()) + 2.0 * float(image @ P @ image)
+    return float(ball_radius(float(np.trace(MP)) + float(off @ image), square, level))
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,9 +184,15 @@ class Beliefs:
     @classmethod
     def of(cls, users: UserRows, variance: float) -> Beliefs:
         """From the users' rows."""
-        found = for_each(lambda user: believe(users, user, variance), range(len(users)), label="beliefs")
-        sites = np.concatenate([one.sites.precision for one in found])
-        return cls(users, variance, np.array([one.mean for one in found]), sites)
+        return next(cls.along(users, np.array([variance])))
+
+    @classmethod
+    def along(cls, users: UserRows, variances: FloatArray) -> Iterator[Beliefs]:
+        """Under one τ² after the other."""
+        for _, fit in posteriors(users, variances, CLOSE):
+            t2, rest = fit.population.within, fit.sites.nu - fit.sites.tau * fit.moments.mean
+            means = [t2 * rest[a:b] @ users.rows.Z[a:b] for a, b in pairwise(users.starts.tolist())]
+            yield cls(users, t2, np.array(means), fit.sites.tau)
 
     def joined(self, other: Beliefs) -> Beliefs:
         """These users and then those of `other`, under the same τ²."""
@@ -261,48 +203,50 @@ class Beliefs:
             users, self.variance, np.vstack([self.mean, other.mean]), np.concatenate([self.sites, other.sites])
         )
 
+    @cached_property
+    def _informative(self) -> list[FloatArray]:
+        """A_u with A_uᵀA_u = Σ τ̃ zzᵀ of each user; no more rows than comparisons or features."""
+        rows = self.users.rows.Z * np.sqrt(self.sites)[:, None]
+        own = (rows[a:b] for a, b in pairwise(self.users.starts.tolist()))
+        return [A if len(A) <= A.shape[1] else triangular(A) for A in own]
+
     def covariance(self, user: int) -> FloatArray:
         """P_u, shape (d, d)."""
-        own = slice(self.users.starts[user], self.users.starts[user + 1])
-        rows = self.users.rows
-        scaled = rows.Z[own] * np.sqrt(self.sites[own])[:, None]
-        d = scaled.shape[1]
-        if len(scaled) < d:  # Woodbury: rank n
-            dual = scaled @ scaled.T
-            dual[np.diag_indices(len(scaled))] += 1.0 / self.variance
-            inner: FloatArray = cho_solve(cho_factor(dual), scaled) if len(scaled) else scaled
-            return self.variance * (np.eye(d) - scaled.T @ inner)
-        precision = scaled.T @ scaled
-        precision[np.diag_indices(d)] += 1.0 / self.variance
-        inverse: FloatArray = cho_solve(cho_factor(precision), np.eye(d))
-        return (inverse + inverse.T) / 2.0
+        A, t2 = self._informative[user], self.variance
+        P = t2 * _solved(A, _inverse(A, t2), t2, np.eye(A.shape[1]))
+        return 0.5 * (P + P.T)
 
-    @cached_property
-    def _kept(self) -> list[FloatArray] | None:
-        n_users, d = self.mean.shape
-        return [self.covariance(user) for user in range(n_users)] if n_users * d * d <= KEPT else None
+    def square_error(self, user: int, centre: FloatArray) -> tuple[float, float]:
+        """Mean of ‖θ − centre‖² and half its variance: tr P + ‖o‖² and tr P² + 2 oᵀPo with o = m − centre."""
+        A, t2, off = self._informative[user], self.variance, self.mean[user] - centre
+        G = _inverse(A, t2)
+        outside = A.shape[1] - len(G)
+        first, second = outside + np.trace(G), outside + (G * G).sum()
+        along = float(off @ _solved(A, G, t2, off))
+        return float(t2 * first + off @ off), float(t2**2 * second + 2.0 * t2 * along)
 
     def distances(self, user: int) -> FloatArray:
-        """√(q / E q) to every v, with q = (m_u − m_v)ᵀ (P_u + P_v)⁻¹ (m_u − m_v): O(U d³), once for each user asked.
+        """√(q / E q) to every v, with q = (m_u − m_v)ᵀ (P_u + P_v)⁻¹ (m_u − m_v); once for each user asked.
 
         E q is what to expect of two users who want the same: their difference m_u − m_v then has covariance
         P_u + P_v − (P_u P_v + P_v P_u)/τ², so E q = d − 2 tr((P_u + P_v)⁻¹ P_u P_v)/τ², the number of directions that
         are known. Where neither is known both means are 0 and agree for free: divided by d, that passes for likeness.
+        Both are computed from precisions: (P_u + P_v)⁻¹ = P_u⁻¹ (P_u⁻¹ + P_v⁻¹)⁻¹ P_v⁻¹.
         """
+
+        def distance(other: int) -> float:
+            if other == user:
+                return 0.0
+            A, B, half = self._informative[user], self._informative[other], 0.5 * self.variance
+            gap, both = self.mean[user] - self.mean[other], np.concatenate([A, B])
+            mine, theirs = (gap / self.variance + rows.T @ (rows @ gap) for rows in (A, B))
+            inverse = _inverse(both, half)
+            square = half * float(mine @ _solved(both, inverse, half, theirs))
+            known = len(inverse) - float(np.trace(inverse))
+            return float(np.sqrt(max(square, 0.0) / max(known, 1e-9 * len(gap))))
+
         if user not in self._known:
-            kept, d = self._kept, self.mean.shape[1]
-            covariance = self.covariance if kept is None else kept.__getitem__
-            mine = covariance(user)
-
-            def distance(other: int) -> float:
-                if other == user:
-                    return 0.0
-                gap, theirs = self.mean[user] - self.mean[other], covariance(other)
-                solved = cho_solve(cho_factor(mine + theirs), np.column_stack([mine, gap]))
-                known = d - 2.0 * float((solved[:, :-1].T * theirs).sum()) / self.variance
-                return float(np.sqrt(gap @ solved[:, -1] / max(known, 1e-9 * d)))
-
-            with threads(1) if d < THREADED_FROM else nullcontext():
+            with threads(1) if len(self.mean[0]) < THREADED_FROM else nullcontext():
                 row = for_each(distance, range(len(self.mean)), label="distances")
             self._known[user] = np.array(row)
         return self._known[user]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray
-from prefkin.data.folds import held_out_folds, probe_users
-from prefkin.data.rows import UserRows, split_rows
+from prefkin.data.folds import probe_users, splits_of
+from prefkin.data.rows import UserRows
 from prefkin.inference.held_out import best_option
 from prefkin.models.off_c2pl.graph import Graph
 from prefkin.models.off_c2pl.pooling import pool_estimates
@@ -87,8 +87,8 @@ def by_held_out(
     some = probe_users(users)
     margins: list[list[FloatArray]] = [[] for _ in JOINED_FRACTIONS]
     weights: list[FloatArray] = []
-    for fold in held_out_folds(users):
-        train, test = split_rows(users, *fold)
+    for split in splits_of(users):
+        train, test = split.parts(users)
         part = locate(train)
         graphs = [part.under(gamma) for gamma in joining_thresholds(part, some)]
         members = (graph.neighbours(user) for graph in graphs for user in some)
