@@ -61,6 +61,10 @@ class State(NamedTuple):
         share[who, self.share.shape[1] - 1 + cluster] = 1.0
         return self._replace(share=share)
 
+    def copy(self) -> State:
+        """The same, in arrays of its own."""
+        return State(Sites(*(each.copy() for each in self.sites)), self.share.copy(), self.spread.copy())
+
     def put(self, design: Design, who: IntArray, found: State) -> None:
         """Write what was found of some users into it."""
         rows, _ = design.rows_of(who)
@@ -120,10 +124,13 @@ class Shared:
         return Shared(population or self.population, statistics.messages, statistics.sizes)
 
 
-def e_step(block: Design, state: State | None, shared: Shared, *, scores: bool = False) -> tuple[State, Statistics]:
+def e_step(
+    block: Design, state: State | None, shared: Shared, *, scores: bool = False, sure_stay: bool = False
+) -> tuple[State, Statistics]:
     """Responsibilities and EP sites of a block of users, and their sufficient statistics.
 
-    `state` is as it was when the block's statistics went into `shared`; None: the block is no part of it.
+    `state` is as it was when the block's statistics went into `shared`; None: the block is no part of it. Members of a
+    cluster who are sure of it are not weighed again where they `sure_stay`: their answers are the same as then.
     """
     rows = block.with_root(shared.population.root)
     population = replace(shared.population, root=None)
@@ -135,7 +142,13 @@ def e_step(block: Design, state: State | None, shared: Shared, *, scores: bool =
     else:
         own = state.share
     if population.clustered:
-        state = _weighed(rows, state, own, given)
+        unsure = own[:, :-1].max(axis=1, initial=0.0) < (PASSES.sure if sure_stay else np.inf)
+        who = np.flatnonzero(unsure)
+        if len(who) == len(own):
+            state = _weighed(rows, state, own, given)
+        elif len(who):
+            state = state.copy()
+            state.put(rows, who, _weighed(rows.users(who), state.some(rows, who), own[who], given))
     each = run_each(rows, state.sites, state.share, population, given.groups, state.spread, RULES)
     state = State(each.sites, state.share, each.spread)
     return state, statistics_of(rows, state, given, scores=scores)
@@ -220,13 +233,14 @@ def blocks_of_users(n_users: int, d: int, n_components: int, most: int = 1 << 20
 
 
 def e_step_in_blocks(
-    design: Design, state: State | None, shared: Shared, *, scores: bool = False
+    design: Design, state: State | None, shared: Shared, *, scores: bool = False, sure_stay: bool = False
 ) -> tuple[State, Statistics]:
     """`e_step` of any number of users."""
     _ = shared.groups  # once for all blocks
 
     def some(users: slice) -> tuple[State, Statistics]:
-        return e_step(design.between(users), None if state is None else state.of(design, users), shared, scores=scores)
+        some = None if state is None else state.of(design, users)
+        return e_step(design.between(users), some, shared, scores=scores, sure_stay=sure_stay)
 
     states, statistics = zip(*for_each(some, blocks_of_users(design.n_users, design.dim, len(shared))), strict=True)
     return State.join(states), reduce(add, statistics)

@@ -139,7 +139,7 @@ class _InMemory:
         state = self.state
         if state is not None and united is not None:
             state = state.united(united.position, united.cluster, len(shared) - state.share.shape[1])
-        self.state, statistics = e_step_in_blocks(self.design, state, shared, scores=scores)
+        self.state, statistics = e_step_in_blocks(self.design, state, shared, scores=scores, sure_stay=True)
         return statistics
 
     def singletons(self, shared: Shared) -> Singletons:

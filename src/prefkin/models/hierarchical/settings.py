@@ -133,6 +133,8 @@ class Passes:
 
     near: float = 8.0
     """Clusters that are behind by fewer nats are weighed with a user's sites matched to each of them."""
+    sure: float = 0.99999
+    """Members of a cluster with this responsibility are not weighed again by later passes over the same answers."""
     contender_sweeps: int = 6
     """Sweeps of the sites for a contender, at most, until"""
     contender_tol: float = 0.1

@@ -106,7 +106,7 @@ def take_step(task: Task, number: int) -> None:
         block = design_of(rows, task.specification.likelihood)
         some = slice(at, at := at + len(block.y))
         before = None if state is None else State(state.sites.take(some), state.share[users], state.spread[users])
-        after, statistics = e_step(block, before, shared, scores=task.scores)
+        after, statistics = e_step(block, before, shared, scores=task.scores, sure_stay=True)
         states.append(after)
         found.append(statistics)
         who = likely_singletons(after.share) if shared.population.clustered else np.empty(0, dtype=np.intp)
