@@ -131,9 +131,9 @@ class Selection:
 class Passes:
     """Constants of passes over all users, and of updates."""
 
-    near: float = 8.0
+    near: float = 6.0
     """Clusters that are behind by fewer nats are weighed with a user's sites matched to each of them."""
-    sure: float = 0.99999
+    sure: float = 0.999
     """Members of a cluster with this responsibility are not weighed again by later passes over the same answers."""
     contender_sweeps: int = 6
     """Sweeps of the sites for a contender, at most, until"""
