@@ -287,8 +287,9 @@ def margins(
                     square, trace = score_statistics(A, covs[c], s, counts, learn, D, K)
                 scores[u, kind[c], 0] += counts * square
                 scores[u, kind[c], 1] += counts * trace
-        for i in range(len(x)):
-            v_m[i] /= total
+        if total > 0.0:
+            for i in range(len(x)):
+                v_m[i] /= total
 
 
 @part

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import BoolArray, FloatArray
 from prefkin.inference.factors import Factors
 from prefkin.inference.hierarchy import Moments, group_posterior, messages_of, user_moments
 from prefkin.inference.likelihood import Laplace
 from prefkin.inference.model import Design, Gaussian, Groups, Population
 
-__all__ = ["Convergence", "Fit", "MStep", "Sites", "cavities", "run", "sweep"]
+__all__ = ["Convergence", "Each", "Fit", "MStep", "Sites", "cavities", "run", "run_each", "sweep"]
 
 MStep = Callable[[Moments, Groups, Population], tuple[Population, float]]
 
@@ -44,7 +44,7 @@ class Sites(NamedTuple):
     level: FloatArray
 
     @classmethod
-    def start(cls, design: Design, variance: float) -> Sites:
+    def start(cls, design: Design, variance: FloatArray | float) -> Sites:
         """Matched to margins of this variance about which nothing else is known."""
         zero = np.zeros(len(design.y))
         return sweep(design, cls(zero, zero, zero), zero, zero + variance)[0]
@@ -88,10 +88,10 @@ def sweep(
     sites: Sites,
     mean: FloatArray,
     variance: FloatArray,
-    damping: float = 1.0,
+    damping: FloatArray | float = 1.0,
     least: float = 0.1,
-) -> tuple[Sites, float]:
-    """All sites matched to their tilted moments at once; the largest change of a margin in standard deviations."""
+) -> tuple[Sites, FloatArray]:
+    """All sites matched to their tilted moments at once; the change of each margin in standard deviations."""
     copies, power = np.maximum(design.weight, 1.0), np.minimum(design.weight, 1.0)
     c, s = cavities(design, sites, mean, variance, least)
     log_mass, first, second = design.likelihood.tilted(design.y, power, c + design.offset, s)
@@ -102,7 +102,7 @@ def sweep(
     wide = 1.0 + tau * s
     mass = 0.5 * ((2.0 * nu * c + nu * nu * s - tau * c * c) / wide - np.log(wide))
     change = np.abs(nu - old_nu - mean * (tau - old_tau)) * np.sqrt(variance)
-    return Sites(copies * tau, copies * nu, copies * (log_mass - mass)), float(change.max(initial=0.0)) / damping
+    return Sites(copies * tau, copies * nu, copies * (log_mass - mass)), change / damping
 
 
 def run(
@@ -130,7 +130,8 @@ def run(
             messages = messages_of(rows, *sites, spread, share, population)
         found = groups or group_posterior(messages, population)
         moments = user_moments(rows, sites.tau, sites.nu, spread, share, found, population, learn)
-        new_sites, change = sweep(rows, sites, moments.mean, moments.variance, damping, rules.least_cavity)
+        new_sites, changes = sweep(rows, sites, moments.mean, moments.variance, damping, rules.least_cavity)
+        change = float(changes.max(initial=0.0))
         new_population, moved = (population, 0.0) if m_step is None else m_step(moments, found, population)
         converged = change < rules.tol and moved < rules.tol
         if converged or n_iter == rules.max_iter:
@@ -146,6 +147,68 @@ def run(
     if change > rules.diverged or not np.isfinite(change):
         return _laplace(design, fit, groups, rules)
     return fit
+
+
+class Each(NamedTuple):
+    """What `run_each` finds."""
+
+    sites: Sites
+    spread: FloatArray  # (U,)
+    moved: FloatArray  # (U,) largest change of a margin in the first sweep, in standard deviations
+    converged: BoolArray  # (U,)
+
+
+def run_each(
+    design: Design,
+    sites: Sites,
+    share: FloatArray,
+    population: Population,
+    groups: Groups,
+    spread: FloatArray,
+    rules: Convergence = Convergence(),  # noqa: B008
+) -> Each:
+    """Sites of users who do not depend on each other, since `groups` are given: each stops when its own converged.
+
+    What is found of a user does not depend on who else is in the design, nor on the order of users.
+    """
+    rows, U, law = design.with_root(population.root), design.n_users, population.law
+    sites, spread = Sites(*(each.copy() for each in sites)), spread.copy()
+    damping, before, moved = np.ones(U), np.full(U, np.inf), np.zeros(U)
+    active, learn = np.flatnonzero(np.diff(design.starts) > 0), 0 if isinstance(law, Gaussian) else 1
+    asked, answers = share.copy(), replace(rows, X=rows.X[:, :0])
+    for n_iter in range(rules.max_iter):
+        moments = user_moments(rows, *sites[:2], spread, asked, groups, population, learn)  # of users with a share
+        index, starts = rows.rows_of(active)
+        some, pace = answers.users(active), np.repeat(damping[active], np.diff(starts))
+        new, changes = sweep(
+            some, sites.take(index), moments.mean[index], moments.variance[index], pace, rules.least_cavity
+        )
+        change = np.maximum.reduceat(changes, starts[:-1]) if len(active) else np.empty(0)
+        change = np.where(np.isfinite(change), change, np.inf)
+        for target, values in zip(sites, new, strict=True):
+            target[index] = values
+        if learn:
+            spread[active] = law.spread(_deviation(moments, spread, population), design.dim)[active]
+        if n_iter == 0:
+            moved[active] = change
+        slower = active[change > before[active]]
+        damping[slower] = np.maximum(rules.damping * damping[slower], rules.least_damping)
+        before[active] = change
+        asked[active[change < rules.tol]] = 0.0
+        active = active[change >= rules.tol]
+        if not len(active):
+            break
+    converged = before < rules.tol
+    converged[np.diff(design.starts) == 0] = True
+    diverged = np.flatnonzero(~converged & (before > rules.diverged))
+    if len(diverged) and hasattr(design.likelihood, "log_likelihood"):
+        again, index = rows.users(diverged), rows.rows_of(diverged)[0]
+        again = replace(again, likelihood=Laplace(design.likelihood))
+        start = Sites.start(again, population.within * np.einsum("ij,ij->i", again.X, again.X))
+        found = run_each(again, start, share[diverged], replace(population, root=None), groups, spread[diverged], rules)
+        for target, values in zip(sites, found.sites, strict=True):
+            target[index] = values
+    return Each(sites, spread, moved, converged)
 
 
 def _deviation(moments: Moments, spread: FloatArray, population: Population) -> FloatArray:

@@ -132,6 +132,11 @@ class Design:
         """Some users."""
         return self._of_rows(*self.rows_of(who))
 
+    def between(self, users: slice) -> Self:
+        """Consecutive users, as views."""
+        starts = self.starts[users.start : users.stop + 1]
+        return self._of_rows(slice(int(starts[0]), int(starts[-1])), starts - starts[0])
+
     def _of_rows(self, rows: Any, starts: IntArray) -> Self:
         return replace(
             self, X=self.X[rows], y=self.y[rows], weight=self.weight[rows], starts=starts, offset=self.offset[rows]

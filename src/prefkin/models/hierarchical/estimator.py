@@ -6,6 +6,7 @@ Estimates, probabilities, policies, questions and explanations are computed from
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -27,6 +28,7 @@ from prefkin.decide.session import ActiveSession
 from prefkin.errors import (
     InvalidComparisons,
     InvalidParameter,
+    PriorWarning,
 )
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import threads
@@ -53,10 +55,13 @@ from prefkin.models.hierarchical.new_user import (
     person_as_population,
     prior_predictive,
 )
+from prefkin.models.hierarchical.out_of_core.fit import fit_out_of_core
+from prefkin.models.hierarchical.out_of_core.users import OutOfCore
 from prefkin.models.hierarchical.parameters import check_parameters, specification_of
 from prefkin.models.hierarchical.reporting import summary_of, warn_of_miscalibration, warn_of_the_fit
 from prefkin.models.hierarchical.settings import REPORTING
 from prefkin.models.hierarchical.shares import difference_covariance, doubt_left, shares_of
+from prefkin.models.hierarchical.update import clearly_better, gain_of_refit, updated
 from prefkin.models.likeness import Likeness
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
@@ -158,12 +163,56 @@ class PrefKin(PreferenceModel):
 
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
         refuse_more(*given)
-        raise NotImplementedError(f"out-of-core data: {data!r:.40}")
+        self._past = {}
+        with threads(self.n_jobs), single_threaded():
+            self._keep_shards(fit_out_of_core(self, data))
+        return self
+
+    def _keep_shards(self, users: OutOfCore) -> None:
+        """Everything that was learnt of users in shards."""
+        self._read_shards(users.data, "_learnt", "membership_", "habit_")
+        self._in_shards, self.refit_gain_ = users, -np.inf
+        self._say(users.learnt)
 
     @on_its_threads
     def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
-        """New answers, and new users, under the hyperparameters as they are."""
-        raise NotImplementedError("update")
+        """New answers, and new users, under the hyperparameters as they are.
+
+        Nobody else's responsibilities change; their estimates follow the group means. Hyperparameters and the groups
+        there are stay until the next `fit`; `refit_gain_` says whether that is worth while, and `PriorWarning` when it
+        clearly is. Parameters are those of `fit`; rows count in addition to those there are.
+
+        >>> import numpy as np
+        >>> from prefkin.data.synthetic import demo_population
+        >>> data = demo_population(np.random.default_rng(0))[0].data
+        >>> model = PrefKin().fit(data.take(np.arange(0, len(data), 2)))
+        >>> more = model.update(data.take(np.arange(1, len(data), 2)))
+        >>> more is model, float(model.n_comparisons_.sum()) == len(data), model.refit_gain_ < 0
+        (True, True, True)
+        """
+        if self._in_shards is not None:
+            new = self._read_new(Z, y, users, sample_weight)
+            self._in_shards, self.refit_gain_ = self._in_shards.updated(new)
+            self._forget()
+        else:
+            new, more = self._read_more(Z, y, users, sample_weight)
+            habits = np.full(len(more.rows), float(np.mean(self.habit_)))
+            habits[more.before] = self.habit_
+            rows = replace(more.rows, habits=habits if self.habit_.any() else None)
+            gain = gain_of_refit(self._learnt.posterior, new)
+            posterior = updated(self._learnt.posterior, more._replace(rows=rows))
+            self._hold(rows)
+            self.habit_, self.refit_gain_ = habits, gain
+            self._keep(replace(self._learnt, posterior=posterior))
+        if clearly_better(self.refit_gain_, len(new)):
+            again = "fit the folder with the new files in it" if self._in_shards else "model.fit(model.comparisons())"
+            warnings.warn(
+                "the new answers come from users unlike those whom the model knows: log evidence "
+                f"{self.refit_gain_:+.1f} for a prior learnt from them alone; learn it again: {again}",
+                PriorWarning,
+                stacklevel=3,
+            )
+        return self
 
     def _with_habits(self, rows: UserRows) -> UserRows:
         """The rows with the position bias of each user as an offset."""
@@ -173,14 +222,15 @@ class PrefKin(PreferenceModel):
         """Everything that was learnt of the users that are held."""
         self._forget()
         self._learnt, posterior = learnt, learnt.posterior
-        self.theta_, self.structure_ = posterior.theta, learnt.structure
-        self.temperature_, self.converged_, self.n_iter_ = (
-            learnt.calibration.temperature,
-            learnt.converged,
-            learnt.n_iter,
-        )
+        self.theta_ = posterior.theta
         singleton = [] if posterior.population.clustered else [np.zeros(len(posterior))]
         self.membership_ = np.column_stack([posterior.share, *singleton])
+        self._say(learnt)
+
+    def _say(self, learnt: Learnt) -> None:
+        """What was learnt of all users together."""
+        self.structure_, self.temperature_ = learnt.structure, learnt.calibration.temperature
+        self.converged_, self.n_iter_ = learnt.converged, learnt.n_iter
         tried = {"by degrees": [-np.inf], "groups": [-np.inf]}
         for name, value in learnt.evidence.items():
             tried["groups" if name.startswith("groups") else "by degrees"].append(value)

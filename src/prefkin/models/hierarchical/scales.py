@@ -17,7 +17,7 @@ from prefkin.inference.hierarchy import Moments
 from prefkin.inference.model import Groups, Population
 from prefkin.models.hierarchical.settings import SCALES
 
-__all__ = ["MacKayStep", "StepLength", "bounded"]
+__all__ = ["MacKayStep", "StepLength", "bounded", "mackay_factors", "ratio"]
 
 
 class StepLength:
@@ -56,6 +56,15 @@ def ratio(squares: Any, known: Any) -> float:
     return float(np.clip(squares / max(known, 1e-300), 1.0 / SCALES.most_change, SCALES.most_change))
 
 
+def mackay_factors(scores: FloatArray, groups: Groups) -> FloatArray:
+    """On τ² and ρ²; scores: [of cluster members, of singletons] x [squares, degrees of freedom].
+
+    Singletons speak about τ² + ρ², and count for both.
+    """
+    between = ratio(groups.squares + scores[1, 0], groups.known + scores[1, 1])
+    return np.array([ratio(*scores.sum(axis=0)), between])
+
+
 class MacKayStep:
     """τ², ρ² and, where clustered, σ² and m_0, for rows of this mean square length."""
 
@@ -64,10 +73,7 @@ class MacKayStep:
 
     def __call__(self, moments: Moments, groups: Groups, population: Population) -> tuple[Population, float]:
         """The next population, and the largest change of a logarithm of τ² and ρ²."""
-        scores = moments.scores.sum(axis=0)  # [of cluster members, of singletons] x [squares, degrees of freedom]
-        within = ratio(*scores.sum(axis=0))  # singletons speak about τ² + ρ², and count for both
-        between = ratio(groups.squares + scores[1, 0], groups.known + scores[1, 1])
-        step = self.steps(np.log([within, between]))
+        step = self.steps(np.log(mackay_factors(moments.scores.sum(axis=0), groups)))
         factors = np.exp(np.clip(step, -SCALES.most_step, SCALES.most_step))
         new = replace(
             population,

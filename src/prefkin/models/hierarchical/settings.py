@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
-    "POSITION_BIAS",
-    "REPORTING",
-    "SCALES",
-    "SEARCH",
-    "SELECTION",
-    "PositionBias",
-    "Reporting",
-    "Scales",
-    "Search",
-    "Selection",
+    *("PASSES", "POSITION_BIAS", "REPORTING", "SCALES", "SEARCH", "SELECTION"),
+    *("Passes", "PositionBias", "Reporting", "Scales", "Search", "Selection"),
 ]
 
 
@@ -140,6 +132,44 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Passes:
+    """Constants of passes over all users, and of updates."""
+
+    near: float = 6.0
+    """Clusters that are behind by fewer nats are weighed with a user's sites matched to each of them."""
+    sure: float = 0.999
+    """Members of a cluster with this responsibility are not weighed again by later passes over the same answers."""
+    contender_sweeps: int = 6
+    """Sweeps of the sites for a contender, at most, until"""
+    contender_tol: float = 0.1
+    """no margin moves by this many posterior standard deviations."""
+    max_iter: int = 12
+    """Sweeps of a user's sites in a pass, at most."""
+    tol: float = 0.03
+    """A user's sites have converged when no margin moves by this many posterior standard deviations."""
+    numbers: int = 1 << 21
+    """Numbers of the d x d matrices of one block of users: 16 MB."""
+    sample_work: float = 1.5e8
+    """Hyperparameters are learnt from a sample of users whose EP sweep takes about so many multiplications, with"""
+    row_work: float = 1e3
+    """The tilted moments of one answer take about so many multiplications."""
+    least_sample: int = 200
+    """at least so many users, from whom scales are known to some percent, and"""
+    most_sample: int = 20_000
+    """at most so many."""
+    singletons: int = 2000
+    """So many singletons are looked at for clusters of which the sample had too few members."""
+    updates: int = 3
+    """Passes over the users of an update: their answers change the group means, and these the answers' sites."""
+    sampled: int = 40
+    """Users with new answers by whom it is judged whether hyperparameters should be learnt again."""
+    clearly: float = 1.0
+    """Log evidence by which a prior learnt from new answers alone must beat the prior in use, and"""
+    clearly_each: float = 0.03
+    """for each user who is judged, since sites differ between the two."""
+
+
+@dataclass(frozen=True)
 class Reporting:
     """Constants of what a fitted model reports, and of its warnings."""
 
@@ -159,4 +189,4 @@ class Reporting:
     """Numbers of the matrices of all users for whom questions are planned together: half a gigabyte."""
 
 
-REPORTING, SCALES, SEARCH, SELECTION = Reporting(), Scales(), Search(), Selection()
+PASSES, REPORTING, SCALES, SEARCH, SELECTION = Passes(), Reporting(), Scales(), Search(), Selection()
