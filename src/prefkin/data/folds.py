@@ -77,8 +77,9 @@ def splits_of(
     """Folds that judge what was learnt: those of `held_out_folds`, or else each person's rows spread evenly.
 
     The latter where most held-out rows lie outside of the span of the training rows: whatever was learnt, their margins
-    are 0. X, (n, r), holds the rows along fewer directions, if learning is along these. A row held out several times
-    counts once in all. With `enough` held-out rows there are no more folds.
+    are 0. Of the others, rows outside of the span do not judge. X, (n, r), holds the rows along fewer directions, if
+    learning is along these. A row held out several times counts once in all. With `enough` held-out rows there are no
+    more folds, unless rows share contexts or items, of which there are fewer.
 
     >>> from prefkin.data.comparisons import Comparisons
     >>> topics = np.arange(8) // 2  # a topic for each pair of rows, and a feature for each topic
@@ -87,12 +88,14 @@ def splits_of(
     [[1, 0, 1, 0, 0, 1, 0, 1], [0, 1, 0, 1, 1, 0, 1, 0]]
     """
     X = users.rows.Z if X is None else X
-    found = held_out_folds(users, folds, predict_for, order, deals)
-    inside = sum(int((held & _in_span(X, train)).sum()) for train, held in found)
-    if inside < IN_SPAN * sum(int(held.sum()) for _, held in found):
-        found = held_out_folds(users, folds, "rows", order)
-    judged = np.cumsum([int(held.sum()) for _, held in found])
-    found = found[: int(np.searchsorted(judged, enough)) + 1]
+    for way in (predict_for, "rows"):
+        dealt = held_out_folds(users, folds, way, order, deals)
+        found = [(train, held & _in_span(X, train)) for train, held in dealt]
+        if sum(int(held.sum()) for _, held in found) >= IN_SPAN * sum(int(held.sum()) for _, held in dealt):
+            break
+    if users.contexts is None and users.items is None:
+        judged = np.cumsum([int(held.sum()) for _, held in found])
+        found = found[: int(np.searchsorted(judged, enough)) + 1]
     counts = users.rows.weights if users.judged is None else users.judged
     counts = counts / np.maximum(np.sum([held for _, held in found], axis=0), 1)
     return [Split(train, held, counts[held]) for train, held in found if train.any() and held.any()]

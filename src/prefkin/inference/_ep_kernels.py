@@ -26,7 +26,6 @@ kernel: Callable[[Callable[..., Any]], Any] = njit(cache=True, **OPTIONS)
 part: Callable[[Callable[..., Any]], Any] = njit(forceinline=True, **OPTIONS)
 
 BY_HAND = 40  # matrices up to this size are inverted by elimination, larger ones by LAPACK
-BENDS = 10.0  # variance of a margin from which quadrature does not see where σ bends
 NEGLIGIBLE = 1e-6  # responsibility below which a component is left out
 ROOT_2, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 FARTHEST = -37.0  # standard deviations beyond which the normal distribution function underflows
@@ -40,8 +39,6 @@ SLOPES = np.array(
     [1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391,
      0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306]
 )  # fmt: skip
-NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
-NODE_WEIGHTS = NODE_WEIGHTS / math.sqrt(2.0 * math.pi)
 
 
 @part
@@ -245,8 +242,8 @@ def margins(
     """Posterior mean and variance of each row's margin, E t of each user, and what the M-step needs.
 
     means, covs: m_c and S_c, (C, d) and (C, d, d). learn: 0 nothing; 1 scores (U, 2, 2): Σ share |s|² and
-    Σ share tr(A − A S A) with s = a − A m_c, over components of each kind (0 or 1); 2 also D += Σ ssᵀ and
-    K += Σ (A − A S A), both (d, d).
+    Σ share tr(A − A S A) with s = a − A m_c, over components of each kind (0 or 1); 2 also D += Σ share ssᵀ and
+    K += Σ share (A − A S A), both (d, d). Shares are multiplied by the user's spread.
     """
     d = X.shape[1]
     for u in range(len(spread)):
@@ -283,12 +280,13 @@ def margins(
             s = np.dot(w - np.dot(W, np.dot(x, means[c])), x) if rows else a - np.dot(A, means[c])
             theta[u] += r * (means[c] + v * s)
             if learn > 0:
+                counts = r * spread[u]
                 if rows:
-                    square, trace = score_statistics_in_rows(x, C, W, covs[c], s, r, learn, D, K)
+                    square, trace = score_statistics_in_rows(x, C, W, covs[c], s, counts, learn, D, K)
                 else:
-                    square, trace = score_statistics(A, covs[c], s, r, learn, D, K)
-                scores[u, kind[c], 0] += r * square
-                scores[u, kind[c], 1] += r * trace
+                    square, trace = score_statistics(A, covs[c], s, counts, learn, D, K)
+                scores[u, kind[c], 0] += counts * square
+                scores[u, kind[c], 1] += counts * trace
         for i in range(len(x)):
             v_m[i] /= total
 
@@ -369,28 +367,40 @@ def tilted_sigmoid(c: Any, s: Any) -> Any:
 
 @part
 def tilted_power(c: Any, s: Any, power: Any) -> Any:
-    """`tilted_sigmoid` of σ(m)ᵖ, 0 < p < 1, by Gauss-Hermite quadrature around a normal law close to the tilted one."""
-    _, g, h = tilted_sigmoid(c, s)
-    middle, width = c + power * s * g, math.sqrt(s * (1.0 + power * s * h))
-    mass, first, second, off, square = 0.0, 0.0, 0.0, 0.0, 0.0
-    top = power * (min(middle, 0.0) - math.log1p(math.exp(-abs(middle)))) - 0.5 * (middle - c) * (middle - c) / s
-    for k in range(len(NODES)):
-        m = middle + width * NODES[k]
-        z = (m - c) / math.sqrt(s)
-        log_sigma = -math.log1p(math.exp(-abs(m))) + min(m, 0.0)
-        weight = NODE_WEIGHTS[k] * math.exp(0.5 * NODES[k] * NODES[k] - 0.5 * z * z + power * log_sigma - top)
+    """`tilted_sigmoid` of σ(m)ᵖ, 0 < p < 1, by the trapezoidal rule around the mode of the tilted law.
+
+    The integrand is analytic up to ±iπ and log-concave, with curvature of at least 1/s.
+    """
+    low, high, mode = c, c + power * s, c + power * s / (1.0 + math.exp(c))
+    for _ in range(40):
+        miss = 1.0 / (1.0 + math.exp(mode))
+        pull = power * miss - (mode - c) / s
+        low, high = (mode, high) if pull > 0.0 else (low, mode)
+        bend = power * miss * (1.0 - miss) + 1.0 / s
+        if pull * pull < 0.01 * bend:  # a tenth of a standard deviation
+            break
+        mode = mode + pull / bend if low < mode + pull / bend < high else 0.5 * (low + high)
+    width = 1.0 / math.sqrt(1.0 / s + 1.0)
+    n, top = int(6.0 * math.sqrt(s) / width) + 1, power * log_sigmoid(mode) - 0.5 * (mode - c) ** 2 / s
+    mass, first, second = 0.0, 0.0, 0.0
+    for k in range(-n, n + 1):
+        m = mode + width * k
+        log_sigma = log_sigmoid(m)
+        weight = math.exp(power * log_sigma - 0.5 * (m - c) ** 2 / s - top)
         miss = 1.0 - math.exp(log_sigma)
         slope = power * miss
         mass += weight
         first += weight * slope
-        second += weight * (slope * slope - power * miss * (1.0 - miss))
-        off += weight * z
-        square += weight * z * z
-    first, second, off, square = first / mass, second / mass, off / mass, square / mass
-    log_mass = top + math.log(mass * width / math.sqrt(s))
-    if s > BENDS:  # σᵖ bends between nodes: by moments of m, which do not ask how
-        return log_mass, off / math.sqrt(s), min((square - off * off - 1.0) / s, -1e-14 * power)
-    return log_mass, first, min(second - first * first, -1e-14 * power)
+        second += weight * (slope * slope - slope * (1.0 - miss))
+    first /= mass
+    second = min(second / mass - first * first, -1e-14 * power)
+    return math.log(mass * width / (ROOT_TWO_PI * math.sqrt(s))) + top, first, second
+
+
+@part
+def log_sigmoid(m: Any) -> Any:
+    """log σ(m)."""
+    return min(m, 0.0) - math.log1p(math.exp(-abs(m)))
 
 
 @kernel

@@ -61,7 +61,7 @@ class Fit(NamedTuple):
     share: FloatArray  # (U, C) responsibilities
     population: Population
     groups: Groups
-    messages: Factors | None  # to the group means, where these are not given
+    messages: Factors  # to the group means; none where these are given
     moments: Moments
     spread: FloatArray  # (U,)
     n_iter: int
@@ -114,19 +114,21 @@ def run(
     m_step: MStep | None = None,
     learn: int = 1,
     groups: Groups | None = None,
+    spread: FloatArray | None = None,
     rules: Convergence = Convergence(),  # noqa: B008
 ) -> Fit:
     """Sites, and hyperparameters with an `m_step`, until neither changes; `groups` whose means are known stay as given.
 
-    `learn` says what the M-step needs (`_ep_kernels.margins`).
+    `learn` says what the M-step needs (`_ep_kernels.margins`); `spread` is where users' factors start.
     """
-    rows, spread, damping, before = design.with_root(population.root), np.ones(design.n_users), 1.0, np.inf
+    rows, damping, before = design.with_root(population.root), 1.0, np.inf
+    spread = np.ones(design.n_users) if spread is None else spread
     law, normal = population.law, isinstance(population.law, Gaussian)
-    learn = learn if m_step is not None else 0 if normal else 1
+    learn, messages = learn if m_step is not None else 0 if normal else 1, Factors.none(design.dim)
     for n_iter in range(1, rules.max_iter + 1):
-        messages = messages_of(rows, *sites, spread, share, population) if groups is None else None
-        found = group_posterior(messages, population) if messages is not None else groups
-        assert found is not None
+        if groups is None:
+            messages = messages_of(rows, *sites, spread, share, population)
+        found = groups or group_posterior(messages, population)
         moments = user_moments(rows, sites.tau, sites.nu, spread, share, found, population, learn)
         new_sites, change = sweep(rows, sites, moments.mean, moments.variance, damping, rules.least_cavity)
         new_population, moved = (population, 0.0) if m_step is None else m_step(moments, found, population)
@@ -140,7 +142,6 @@ def run(
         if new_population.root is not population.root:
             rows = design.with_root(new_population.root)
         sites, population, before = new_sites, new_population, change
-    assert found is not None
     fit = Fit(sites, share, population, found, messages, moments, spread, n_iter, converged)
     if change > rules.diverged or not np.isfinite(change):
         return _laplace(design, fit, groups, rules)
@@ -148,10 +149,10 @@ def run(
 
 
 def _deviation(moments: Moments, spread: FloatArray, population: Population) -> FloatArray:
-    """E|t_u − m_k|² / τ² of each user."""
-    v = population.within * spread
-    square, trace = moments.scores[:, :, 0].sum(1), moments.scores[:, :, 1].sum(1)
-    return spread * (v * (square - trace) + moments.t.shape[1])
+    """E|t_u − m_k|² of each user over its variance, τ² or τ² + ρ²."""
+    off = moments.scores[:, :, 0] - moments.scores[:, :, 1]
+    variances = np.array([population.within, population.within + population.between])
+    return spread * (off @ variances + moments.t.shape[1])
 
 
 def _laplace(design: Design, fit: Fit, groups: Groups | None, rules: Convergence) -> Fit:

@@ -28,6 +28,11 @@ class Factors:
     eta: FloatArray  # η, (n, d)
     level: FloatArray  # (n,)
 
+    @classmethod
+    def none(cls, d: int) -> Factors:
+        """An empty batch of factors of d features."""
+        return cls(np.empty((0, d, d)), np.empty((0, d)), np.empty(0))
+
     def __getitem__(self, which: Any) -> Factors:
         return Factors(self.Lam[which], self.eta[which], self.level[which])
 

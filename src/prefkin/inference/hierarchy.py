@@ -89,18 +89,17 @@ def group_posterior(messages: Factors, population: Population) -> Groups:
     d, rho2, m0 = messages.dim, population.between, population.m0
     own = messages[:-1] if population.clustered else messages
     H = np.linalg.inv(np.eye(d) + rho2 * own.Lam)
+    up, to_m0, m0_cov = own.Lam @ H, np.einsum("kij,kj->ki", H, own.eta), np.zeros((d, d))
+    if population.clustered:
+        m0_cov = np.linalg.inv(up.sum(0) + messages.Lam[-1] + np.eye(d) / population.top)
+        m0 = m0_cov @ (to_m0.sum(0) + messages.eta[-1])
     means, covs = np.einsum("kij,kj->ki", H, m0 + rho2 * own.eta), rho2 * 0.5 * (H + H.transpose(0, 2, 1))
-    if not population.clustered:
-        return Groups(means, covs, m0, np.zeros((d, d)), float((H * own.Lam).sum()),
-                      float((np.einsum("kij,kj->ki", H, own.eta - own.Lam @ m0) ** 2).sum()))  # fmt: skip
-    up, to_m0 = own.Lam @ H, np.einsum("kij,kj->ki", H, own.eta)
-    precision = up.sum(0) + messages.Lam[-1] + np.eye(d) / population.top
-    m0_cov = np.linalg.inv(precision)
-    scores = to_m0 - up @ m0
-    return Groups(
-        np.vstack([means, m0]), np.concatenate([covs, np.zeros((1, d, d))]), m0_cov @ (to_m0.sum(0) + messages.eta[-1]),
-        m0_cov, float(np.einsum("kii->", up)), float((scores**2).sum()),
-    )  # fmt: skip
+    known, squares = float(np.einsum("kii->", up)), float(((to_m0 - up @ m0) ** 2).sum())
+    if population.clustered:
+        known -= float(((up @ m0_cov) * up).sum())
+        covs = covs + H @ m0_cov @ H.transpose(0, 2, 1)
+        means, covs = np.vstack([means, m0]), np.concatenate([covs, m0_cov[None]])
+    return Groups(means, covs, m0, m0_cov, known, squares)
 
 
 def user_moments(

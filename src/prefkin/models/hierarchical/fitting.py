@@ -188,4 +188,4 @@ def lifted(design: Design, fit: Fit, basis: FloatArray) -> Fit:
     """An isotropic fit along some directions, learnt on in all features."""
     population = replace(fit.population, root=None, m0=basis @ fit.population.m0)
     m_step, rules = MacKayStep(design.size), Convergence(max_iter=SELECTION.lift_iter)
-    return run(design, fit.sites, fit.share, population, m_step=m_step, rules=rules)
+    return run(design, fit.sites, fit.share, population, m_step=m_step, spread=fit.spread, rules=rules)

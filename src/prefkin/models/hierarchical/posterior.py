@@ -55,7 +55,6 @@ class Posterior:
     @classmethod
     def of(cls, design: Design, fit: Fit) -> Posterior:
         """All users of a fit."""
-        assert fit.messages is not None
         found = cls(design, fit.sites, fit.share, fit.spread, fit.population, fit.messages, fit.share.sum(axis=0))
         found.__dict__["theta"] = fit.population.preferences(fit.moments.t)
         return found

@@ -93,7 +93,7 @@ def rescaled(design: Design, fit: Fit, within: float, between: float, max_iter: 
     else:  # R holds the scale
         root, between = population.root * np.sqrt(within), population.between * between / within
         population = replace(population, root=root, between=between)
-    return run(design, fit.sites, fit.share, population, rules=Convergence(max_iter=max_iter))
+    return run(design, fit.sites, fit.share, population, spread=fit.spread, rules=Convergence(max_iter=max_iter))
 
 
 AROUND = ((0, 0), (1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))  # steps of both variances

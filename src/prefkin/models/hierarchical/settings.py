@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["REPORTING", "SCALES", "SEARCH", "SELECTION", "Reporting", "Scales", "Search", "Selection"]
+__all__ = [
+    "POSITION_BIAS",
+    "REPORTING",
+    "SCALES",
+    "SEARCH",
+    "SELECTION",
+    "PositionBias",
+    "Reporting",
+    "Scales",
+    "Search",
+    "Selection",
+]
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,27 @@ class Search:
     """Clusters whose responsibilities sum to less are dropped."""
     most_numbers: int = 1 << 25
     """Numbers of the matrices of those users among whom groups are sought: a quarter of a gigabyte."""
+
+
+@dataclass(frozen=True)
+class PositionBias:
+    """Constants of the position bias."""
+
+    clearly: float = 6.0
+    """Log evidence, with two free numbers, from which a bias is believed: one fit in 400 without a bias exceeds it."""
+    least_rows: int = 20
+    """Fewer rows say nothing about sides."""
+    least_share: float = 0.05
+    """Where either side was preferred in a smaller share of the rows, the winner was written first, or last."""
+    rounds: int = 4
+    """Newton steps of the biases, each followed by"""
+    sweeps: int = 3
+    """so many sweeps of the sites."""
+    most: float = 6.0
+    """Biases are at most so many log odds."""
+
+
+POSITION_BIAS = PositionBias()
 
 
 @dataclass(frozen=True)
