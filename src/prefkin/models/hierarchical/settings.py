@@ -54,6 +54,10 @@ class Search:
     """Rounds of merging and reassignment; more changed nothing in planted groups (docs/decisions)."""
     all_pairs: int = 80
     """Up to so many clusters all pairs are candidates for merging."""
+    sweeps: int = 4
+    """Sweeps of the sites, at most, before and after reassignment in a round, and"""
+    last_sweeps: int = 15
+    """under the best partition."""
     hub: float = 8.0
     """Clusters join one that is so many times as large many at a time."""
     partners: int = 20
