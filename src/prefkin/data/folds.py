@@ -10,7 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from prefkin.data.arrays import BoolArray, FloatArray, IntArray, above_zero
-from prefkin.data.rows import UserRows, split_rows, spread
+from prefkin.data.rows import Rows, UserRows, split_rows, spread
 from prefkin.errors import InvalidParameter
 
 __all__ = [
@@ -218,7 +218,7 @@ def _turns(users: UserRows, free_of_units: bool) -> IntArray:
     """Where each user's rows begin to be dealt: different people's copies of a question come to different folds."""
     signed = users.rows.weights * (2.0 * users.rows.y - 1.0)
     if free_of_units:  # as in `leverage`
-        Z, precision = _normed(users.rows.Z)
+        Z, precision = _normed(users.rows)
         total = np.array([np.bincount(users.owner, signed * column, len(users)) for column in Z.T]).T
         answers, size = np.einsum("ui,ui->u", total @ precision, total), np.zeros(len(users))
     else:
@@ -292,20 +292,21 @@ def _facing(users: UserRows) -> FloatArray:
 
 
 def leverage(users: UserRows) -> FloatArray:
-    """zᵀ(Σ zzᵀ)⁻¹z of each row, in which neither units nor mixtures of features show.
+    """zᵀ(Σ w zzᵀ)⁻¹z of each row, in which neither units nor mixtures of features show.
 
     >>> from prefkin.data.comparisons import Comparisons
     >>> rows = Comparisons.from_arrays([[1.0, 0.0], [0.0, 3.0], [0.0, 4.0]], [1, 1, 0], ["a"] * 3).by_user()
     >>> leverage(rows).tolist()
     [1.0, 0.36, 0.64]
     """
-    Z, precision = _normed(users.rows.Z)
+    Z, precision = _normed(users.rows)
     found: FloatArray = np.round(np.einsum("ij,ij->i", Z @ precision, Z), 10)
     return found
 
 
-def _normed(Z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rows with columns of length 1, and the inverse of the sum of their squares."""
-    size = np.sqrt(np.einsum("ij,ij->j", Z, Z, dtype=np.float64))
-    Z = Z / np.where(size > 0, size, 1.0)
-    return Z, np.asarray(np.linalg.pinv(Z.T @ Z, hermitian=True), dtype=np.float64)
+def _normed(rows: Rows) -> tuple[FloatArray, FloatArray]:
+    """Rows with columns of length 1, and the inverse of Σ w zzᵀ."""
+    weights = rows.weights / above_zero(rows.weights.max(initial=0.0))
+    size = np.sqrt(np.einsum("i,ij,ij->j", weights, rows.Z, rows.Z, dtype=np.float64))
+    Z = rows.Z / np.where(size > 0, size, 1.0)
+    return Z, np.asarray(np.linalg.pinv((Z * weights[:, None]).T @ Z, hermitian=True), dtype=np.float64)

@@ -147,11 +147,11 @@ def test_margins_from_rows_are_those_from_covariances(model, monkeypatch):
     posterior = model._learnt.posterior
     Z, owner = model._users.rows.Z, model._users.owner
     mean, variance = posterior.margins(Z, owner)
-    assert np.allclose(margins_of(posterior.design, posterior, Z, owner), (mean, variance), rtol=1e-5, atol=1e-5)
+    assert np.allclose(margins_of(posterior.design, posterior, Z, owner), (mean, variance), rtol=1e-3, atol=1e-4)
     monkeypatch.setattr("prefkin.models.hierarchical.posterior.STACKED_UP_TO", 1)
-    assert np.allclose(posterior.margins(Z, owner), (mean, variance))
+    assert np.allclose(posterior.margins(Z, owner), (mean, variance), rtol=1e-3, atol=1e-4)
     one = posterior.margins(Z[:1], owner[:1])
-    assert np.allclose(one, (mean[:1], variance[:1]))
+    assert np.allclose(one, (mean[:1], variance[:1]), rtol=1e-3, atol=1e-4)
 
 
 def test_log_odds_are_ratios_of_evidence_without_the_user(model):

@@ -58,6 +58,7 @@ from prefkin.models.hierarchical.new_user import (
 from prefkin.models.hierarchical.out_of_core.fit import fit_out_of_core
 from prefkin.models.hierarchical.out_of_core.users import OutOfCore
 from prefkin.models.hierarchical.parameters import check_parameters, specification_of
+from prefkin.models.hierarchical.position_bias import with_position_bias
 from prefkin.models.hierarchical.reporting import summary_of, warn_of_miscalibration, warn_of_the_fit
 from prefkin.models.hierarchical.settings import REPORTING
 from prefkin.models.hierarchical.shares import difference_covariance, doubt_left, shares_of
@@ -152,10 +153,12 @@ class PrefKin(PreferenceModel):
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         _refuse_nothing(rows)
         with threads(self.n_jobs), single_threaded():
-            learnt = learn(rows, specification_of(self))
+            specification = specification_of(self)
+            rows, learnt = with_position_bias(rows, specification, learn(rows, specification))
             self._in_shards = None
             self._hold(rows)
-            self.habit_, self.refit_gain_ = np.zeros(len(rows)), -np.inf
+            self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
+            self.refit_gain_ = -np.inf
             self._keep(learnt)
         self.classes_ = classes
         warn_of_the_fit(self, self._plain_margins)

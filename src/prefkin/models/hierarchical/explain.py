@@ -97,9 +97,14 @@ class _LeaveOneOut:
         population, both = posterior.population, np.array([user, other])
         likelihoods = posterior.factors(both)
         own = likelihoods.marginalise(population.within * posterior.spread[both])
-        taken = np.append(posterior.share[user, :-1], 0.0)
-        Lam = posterior.messages.Lam - taken[:, None, None] * own.Lam[0]
-        eta, sizes = posterior.messages.eta - taken[:, None] * own.eta[0], (posterior.sizes - taken)[:-1]
+        r, alone = posterior.share[user], population.variances(len(posterior.sizes))[-1] * posterior.spread[user]
+        singleton = likelihoods[:1].marginalise(alone)
+        Lam, eta = posterior.messages.Lam.copy(), posterior.messages.eta.copy()
+        Lam[:-1] -= r[:-1, None, None] * own.Lam[0]
+        eta[:-1] -= r[:-1, None] * own.eta[0]
+        Lam[-1] -= r[-1] * singleton.Lam[0]
+        eta[-1] -= r[-1] * singleton.eta[0]
+        sizes = (posterior.sizes - r)[:-1]
         self.beside = int(np.argmax(posterior.share[other]))
         if self.beside == len(sizes):
             Lam, eta = np.insert(Lam, -1, own.Lam[1], axis=0), np.insert(eta, -1, own.eta[1], axis=0)

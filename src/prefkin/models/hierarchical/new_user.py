@@ -25,7 +25,7 @@ def prior_predictive(posterior: Posterior, habit: float) -> Population:
     groups, population = posterior.groups, posterior.population
     weights, covs = posterior.sizes.copy(), groups.covs.copy()
     if population.clustered:
-        weights[-1], covs[-1] = np.exp(population.partition.singleton), groups.m0_cov
+        weights[-1] = np.exp(population.partition.singleton)
     spread = float(np.mean(posterior.spread)) if len(posterior) else 1.0
     variances = spread * population.variances(len(weights))
     covs += variances[:, None, None] * np.eye(posterior.design.dim)
