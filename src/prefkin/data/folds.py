@@ -161,7 +161,7 @@ def held_out_folds(
         if predict_for == "new items" or users.items is not None or shared.sum() >= NOTICEABLE * n:
             ways.append(_whole(users, pair, order, folds))
     own = np.unique(users.owner * (pair.max() + 1) + pair, return_inverse=True)[1]
-    rows = _whole(users, own, order, folds, _turns(users))
+    rows = _whole(users, own, order, folds, _turns(users, order is not key))
     return next((way for way in ways if way and all(train.any() for train, _ in way)), rows)
 
 
@@ -214,11 +214,18 @@ def _between(fold_of: IntArray, folds: int) -> list[tuple[BoolArray, BoolArray]]
     return [(train, test) for train, test in found if test.any()]
 
 
-def _turns(users: UserRows) -> IntArray:
+def _turns(users: UserRows, free_of_units: bool) -> IntArray:
     """Where each user's rows begin to be dealt: different people's copies of a question come to different folds."""
-    facing, y = _facing(users), users.rows.y
-    answers = np.add.reduceat(users.rows.weights * (2.0 * y - 1.0) * facing, users.starts[:-1])
-    order = np.lexsort([np.round(answers, 9), np.round(np.add.reduceat(np.abs(facing), users.starts[:-1]), 9)])
+    signed = users.rows.weights * (2.0 * users.rows.y - 1.0)
+    if free_of_units:  # as in `leverage`
+        Z, precision = _normed(users.rows.Z)
+        total = np.array([np.bincount(users.owner, signed * column, len(users)) for column in Z.T]).T
+        answers, size = np.einsum("ui,ui->u", total @ precision, total), np.zeros(len(users))
+    else:
+        facing = _facing(users)
+        answers = np.bincount(users.owner, signed * facing, len(users)).astype(np.float64)
+        size = np.bincount(users.owner, np.abs(facing), len(users)).astype(np.float64)
+    order = np.lexsort([np.round(answers, 9), np.round(size, 9)])
     turns = np.empty(len(users), dtype=np.intp)
     turns[order] = np.arange(len(users))
     return turns
@@ -292,8 +299,13 @@ def leverage(users: UserRows) -> FloatArray:
     >>> leverage(rows).tolist()
     [1.0, 0.36, 0.64]
     """
-    Z = users.rows.Z
+    Z, precision = _normed(users.rows.Z)
+    found: FloatArray = np.round(np.einsum("ij,ij->i", Z @ precision, Z), 10)
+    return found
+
+
+def _normed(Z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rows with columns of length 1, and the inverse of the sum of their squares."""
     size = np.sqrt(np.einsum("ij,ij->j", Z, Z, dtype=np.float64))
     Z = Z / np.where(size > 0, size, 1.0)
-    found: FloatArray = np.round(np.einsum("ij,ij->i", Z @ np.linalg.pinv(Z.T @ Z, hermitian=True), Z), 10)
-    return found
+    return Z, np.asarray(np.linalg.pinv(Z.T @ Z, hermitian=True), dtype=np.float64)

@@ -92,7 +92,8 @@ def test_probabilities_are_moderated_by_doubt(grouped, model):
     Z = grouped.data.Z[:5]
     C = model.covariance(0)
     doubt = np.einsum("ij,jk,ik->i", Z, C, Z)
-    expected = expit(Z @ model.theta_[0] / np.sqrt(1 + np.pi * doubt / 8))
+    temperature = getattr(model, "temperature_", 1.0)
+    expected = expit(temperature * (Z @ model.theta_[0]) / np.sqrt(1 + np.pi * doubt / 8))
     assert np.allclose(model.predict_proba(Z, users=[0] * 5)[:, 1], expected)
     assert np.allclose(model.information(0) @ C, np.eye(4), atol=1e-8)
 
@@ -109,7 +110,7 @@ def test_explanations_carry_the_probability(grouped, model):
         same = grouped.group[u] == grouped.group[v]
         assert why.joined == same
         assert (why.probability > 0.5) == same
-        assert f"{why.probability:.2g}" in why.sentence
+        assert (f"{why.probability:.2g}" if why.probability > 0.001 else "under 0.001") in why.sentence
 
 
 def test_a_new_person_is_placed_as_a_refit_would_place_them(grouped):

@@ -14,13 +14,11 @@ from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
-from prefkin.data.arrays import FloatArray, IntArray, LabelArray, above_zero
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
-from prefkin.data.folds import PREDICT_FOR
 from prefkin.data.rows import UserRows
 from prefkin.data.shards import ShardedComparisons
 from prefkin.decide.belief import Belief
@@ -28,20 +26,16 @@ from prefkin.decide.plan import Panel
 from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
 from prefkin.errors import (
-    CalibrationWarning,
-    ConvergenceWarning,
     InvalidComparisons,
     InvalidParameter,
     PriorWarning,
-    SeparationWarning,
 )
 from prefkin.execution.blas import single_threaded
 from prefkin.execution.executor import threads
 from prefkin.inference.information import ball_radius
-from prefkin.inference.likelihood import Logistic
 from prefkin.inference.loss import moderated
 from prefkin.inference.many import estimate_users
-from prefkin.inference.model import GAUSSIAN, Likelihood, PopulationLaw, in_units_of
+from prefkin.inference.model import Likelihood, PopulationLaw, in_units_of
 from prefkin.models.base import PreferenceModel
 from prefkin.models.calls import (
     about_users,
@@ -49,14 +43,12 @@ from prefkin.models.calls import (
     generator,
     on_its_threads,
     refuse_a_second_label,
-    refuse_other_random_state,
-    refuse_other_threads,
 )
 from prefkin.models.given import refuse_more
-from prefkin.models.hierarchical.covariance import STRUCTURES, Structure
-from prefkin.models.hierarchical.explain import difference_covariance, explained, own_share
+from prefkin.models.hierarchical.covariance import Structure
+from prefkin.models.hierarchical.explain import explained
 from prefkin.models.hierarchical.file import parameters_from, restored, written
-from prefkin.models.hierarchical.fitting import Learnt, Specification, learn
+from prefkin.models.hierarchical.fitting import Learnt, learn
 from prefkin.models.hierarchical.new_user import (
     everybody_at_once,
     group_probabilities,
@@ -65,7 +57,10 @@ from prefkin.models.hierarchical.new_user import (
 )
 from prefkin.models.hierarchical.out_of_core.fit import fit_out_of_core
 from prefkin.models.hierarchical.out_of_core.users import OutOfCore
+from prefkin.models.hierarchical.parameters import check_parameters, specification_of
+from prefkin.models.hierarchical.reporting import summary_of, warn_of_miscalibration, warn_of_the_fit
 from prefkin.models.hierarchical.settings import REPORTING
+from prefkin.models.hierarchical.shares import difference_covariance, doubt_left, shares_of
 from prefkin.models.hierarchical.update import clearly_better, gain_of_refit, updated
 from prefkin.models.likeness import Likeness
 from prefkin.models.reports import Explanation, FoldedIn, Summary
@@ -157,13 +152,13 @@ class PrefKin(PreferenceModel):
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         _refuse_nothing(rows)
         with threads(self.n_jobs), single_threaded():
-            learnt = learn(rows, self._specification())
+            learnt = learn(rows, specification_of(self))
             self._in_shards = None
             self._hold(rows)
             self.habit_, self.refit_gain_ = np.zeros(len(rows)), -np.inf
             self._keep(learnt)
         self.classes_ = classes
-        self._warn_of_the_fit()
+        warn_of_the_fit(self, self._plain_margins)
         return self
 
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
@@ -219,16 +214,6 @@ class PrefKin(PreferenceModel):
             )
         return self
 
-    def _specification(self) -> Specification:
-        structures = None if self.metric == "auto" else (self._structure,)
-        likelihood = Logistic() if self.likelihood is None else self.likelihood
-        law = GAUSSIAN if self.population is None else self.population
-        return Specification(structures, self.predict_for, likelihood, law, self.random_state)
-
-    @property
-    def _structure(self) -> Structure:
-        return STRUCTURES[self.metric] if isinstance(self.metric, str) else self.metric
-
     def _with_habits(self, rows: UserRows) -> UserRows:
         """The rows with the position bias of each user as an offset."""
         return replace(rows, habits=self.habit_ if self.habit_.any() else None)
@@ -252,69 +237,7 @@ class PrefKin(PreferenceModel):
         self.evidence_ = {name: max(values) for name, values in tried.items()}
 
     def _check_parameters(self) -> None:
-        if not isinstance(self.metric, Structure) and self.metric not in (*STRUCTURES, "auto"):
-            names = ", ".join(map(repr, STRUCTURES))
-            raise InvalidParameter(f"metric must be 'auto', one of {names}, or a Structure; got {self.metric!r}")
-        if self.predict_for not in PREDICT_FOR:
-            raise InvalidParameter(
-                f"predict_for must be 'auto', 'new items' or 'known items'; got {self.predict_for!r}"
-            )
-        if not (isinstance(self.level, float) and 0 < self.level < 1):
-            raise InvalidParameter(f"level must be between 0 and 1; got {self.level!r}")
-        for name, method in (("likelihood", "tilted"), ("population", "spread")):
-            given = getattr(self, name)
-            if given is not None and not callable(getattr(given, method, None)):
-                raise InvalidParameter(f"{name} must be None or an object with a method {method}; got {given!r:.60}")
-        refuse_other_random_state(self.random_state)
-        refuse_other_threads(self.n_jobs)
-
-    # -- warnings ----------------------------------------------------------------------------------------------------
-
-    def _warn_of_the_fit(self) -> None:
-        """Where the fit did not converge, where probabilities rest on the temperature, or on the prior."""
-        if not self.converged_:
-            warnings.warn(
-                f"expectation propagation has not converged in {self.n_iter_} iterations: estimates are near, not at, "
-                "the fixed point; look for features or weights of very different sizes, and scale them",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        if not 1.0 / REPORTING.usual_temperature <= self.temperature_ <= REPORTING.usual_temperature:
-            warnings.warn(
-                f"the temperature is {self.temperature_:.2g}: held-out answers are predicted best with log odds "
-                "multiplied by that; look for rows that were entered twice, weights that are not counts, and items "
-                "that are too few (prefkin audit), and check probabilities on answers of your own",
-                CalibrationWarning,
-                stacklevel=3,
-            )
-        users = self._users
-        margin = (2.0 * users.rows.y - 1.0) * super()._margins(users.rows.Z, users.owner)
-        margin = margin[(users.rows.weights > 0) & users.rows.Z.any(axis=1)]
-        if len(margin) > users.dim and margin.min() > 0 and float(np.median(margin)) > REPORTING.confident:
-            warnings.warn(
-                "every answer agrees with the fit, so that nothing tells how strong preferences are: their directions "
-                "stand, but probabilities near 0 and 1 rest on the prior; repeated or closer comparisons would tell",
-                SeparationWarning,
-                stacklevel=3,
-            )
-
-    def _warn_of_miscalibration(self) -> None:
-        """Where benchmarks/coverage.py found radii too small: few rows, or answers that are nearly certain."""
-        users = self._users
-        typical, d = float(np.median(users.counts)), users.dim
-        chance = expit(super()._margins(users.rows.Z, users.owner))
-        slope = float(np.average(chance * (1.0 - chance), weights=users.rows.weights))
-        if typical < REPORTING.thin * d:
-            reason = f"users have {typical:.3g} comparisons each for {d} features (median)"
-        elif slope < REPORTING.certain and typical < 10 * REPORTING.thin * d:
-            reason = "answers are nearly certain, so that little tells how strong preferences are"
-        else:
-            return
-        warnings.warn(
-            f"radius_ may be too small: {reason}; directions and probabilities suffer less, more comparisons help",
-            CalibrationWarning,
-            stacklevel=4,
-        )
+        check_parameters(self)
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
@@ -358,10 +281,10 @@ class PrefKin(PreferenceModel):
             members = members[np.argsort(self._likeness.from_(u)[members], kind="stable")]
         if not weights:
             return self.users_[members]
-        others = np.where(members == u, 0.0, (together * self.n_comparisons_)[members])
-        share = (1.0 - own_share(model._learnt.posterior, here)) * others / above_zero(others.sum())
-        share[members == u] = 1.0 - float(share.sum())
-        return self.users_[members], share
+        counts = (together * self.n_comparisons_)[members]
+        return self.users_[members], shares_of(
+            model._learnt.posterior, here, np.where(members == u, 0.0, counts), members == u
+        )
 
     @cached_property
     def _likeness(self) -> Likeness:
@@ -424,7 +347,7 @@ class PrefKin(PreferenceModel):
         check_is_fitted(self)
         if self._in_shards is not None:
             return self._in_shards.column("radius")
-        self._warn_of_miscalibration()
+        warn_of_miscalibration(self, self._plain_margins)
         return self._radii
 
     @cached_property
@@ -451,64 +374,23 @@ class PrefKin(PreferenceModel):
             rows = replace(rows, rows=rows.rows._replace(Z=in_units_of(population.root, rows.rows.Z)))
         return population.preferences(estimate_users(rows, ridge=ridge))
 
+    @property
+    def _plain_margins(self) -> FloatArray:
+        """zᵀθ of the rows that were learnt from."""
+        return super()._margins(self._users.rows.Z, self._users.owner)
+
     def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
         """Moderated margins zᵀθ / √(1 + π zᵀCz / 8) times the temperature."""
         return self.temperature_ * moderated(*self._learnt.posterior.margins(features, owner))
 
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
         """What own answers, and everybody's, leave of a singleton's prior covariance, in features scaled by it."""
-        who, posterior = np.array([self.position(user)]), self._learnt.posterior
-        prior, d = posterior.own_variance, posterior.design.dim
-        own, left = (
-            np.linalg.inv(np.eye(d) + prior * posterior.factors(who).Lam[0]),
-            posterior.t_covariances(who)[0] / prior,
-        )
-        root = posterior.population.root
-        if root is not None and root.ndim == 2:  # R = P Q with P symmetric: features scaled by P, not by R
-            U, _, Vt = np.linalg.svd(root)
-            own, left = (U @ Vt @ M @ (U @ Vt).T for M in (own, left))
-        return own, left
+        return doubt_left(self._learnt.posterior, self.position(user))
 
     def summary(self) -> Summary:
         """How alike these users are, and how sure that is; `print` says it in words."""
         check_is_fitted(self)
-        grouped, more = self.structure_ == "groups", dict[str, Any]()
-        if self._in_shards is not None:
-            n, places, sums = self._in_shards.data.n_users, self._in_shards.counts, self._in_shards.sums
-        else:
-            n, membership = len(self._users), self.membership_
-            places = np.bincount(np.argmax(membership, axis=1), minlength=membership.shape[1])
-            uncertain = (membership.max(axis=1) < REPORTING.certain_place).sum()
-            sums = np.array([uncertain, self._from_others().sum(), self._users.counts.sum()])
-            more = self._who_is_like_whom(self.structure_) | {"over_pooled": self._learnt.over_pooled}
-            if self.habit_.any():
-                more["first_side"] = float(np.mean(self.habit_)), float(np.std(self.habit_))
-        return Summary(
-            self.structure_,
-            n,
-            float(sums[2]),
-            self.n_features_in_,
-            tuple(sorted((int(size) for size in places[:-1] if size), reverse=True)) if grouped else (),
-            int(places[-1]) if grouped else 0,
-            int(sums[0]) if grouped else None,
-            float(sums[1]) / n,
-            None if n == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
-            temperature=self.temperature_,
-            **more,
-        )
-
-    def _from_others(self) -> FloatArray:
-        """Share of each estimate that others decide, (U,); 0 where nobody is likely in the same group."""
-        groups, n = self.membership_[:, :-1], len(self._users)
-        if n < 2 or not groups.shape[1]:
-            return np.zeros(n)
-        top, everybody = np.argmax(groups, axis=1), np.arange(n)
-        first, second = np.argsort(-groups, axis=0, kind="stable")[:2, top]  # the likeliest members of each one's group
-        other = np.where(first == everybody, second, first)
-        joined = np.einsum("uk,uk->u", groups, groups[other]) > 0.5
-        posterior = self._learnt.posterior
-        own = [own_share(posterior, u) if joined[u] else 1.0 for u in range(n)]
-        return 1.0 - np.array(own)
+        return summary_of(self)
 
     # -- acting on it ------------------------------------------------------------------------------------------------
 
@@ -585,10 +467,10 @@ class PrefKin(PreferenceModel):
         if Z is not None or y is not None:
             new = self._newcomer(Z, y)
             belief, own = model._population.belief(new.rows.Z, new.rows.y), model._estimated(new)[0]
-        probable = self.membership_[:, :-1] @ group_probabilities(posterior, belief) > 0.5
+        joined = self.users_[self.membership_[:, :-1] @ group_probabilities(posterior, belief) > 0.5]
         C = belief.covariance
         radius = REPORTING.caution * float(ball_radius(np.trace(C), (C * C).sum(), self.level))
-        return FoldedIn(belief.mean, self.users_[probable], radius, own, C, model.temperature_)
+        return FoldedIn(belief.mean, joined, radius, own, C, model.temperature_)
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 

@@ -17,13 +17,14 @@ from prefkin.data.arrays import FloatArray, IntArray, above_zero
 from prefkin.inference.ep import Sites, run
 from prefkin.inference.factors import Factors
 from prefkin.inference.hierarchy import group_posterior, user_factors
-from prefkin.models.hierarchical.posterior import NEGLIGIBLE, Posterior
+from prefkin.models.hierarchical.posterior import Posterior
+from prefkin.models.hierarchical.shares import difference_covariance, own_share, rows_to_half
 from prefkin.models.reports import Explanation
 
 if TYPE_CHECKING:
     from prefkin.models.hierarchical.estimator import PrefKin
 
-__all__ = ["LogOdds", "comparisons_to_turn", "difference_covariance", "equality_odds", "explained", "own_share"]
+__all__ = ["LogOdds", "comparisons_to_turn", "equality_odds", "explained"]
 
 MOST_DOUBLINGS = 13.0  # comparisons to turn a verdict: at most 2 to this power
 ACCURACY = 0.2  # in doublings
@@ -47,7 +48,7 @@ def explained(model: PrefKin, u: int, v: int) -> Explanation:
         text = _about_groups(user, other, probability, odds, turning, estimates)
     else:
         odds = LogOdds(equality_odds(posterior, u, v), 0.0)
-        turning = rows_to_half(posterior, u) * model._users.counts[u]
+        turning = rows_to_half(posterior, u, float(model._users.counts[u]))
         text = (
             f"No groups were found ({model.structure_}): both lean on what all users have in common, and "
             f"{estimates} (log odds {odds.answers:+.1f} for wanting exactly the same). Own answers decide "
@@ -179,37 +180,7 @@ def equality_odds(posterior: Posterior, user: int, other: int) -> float:
     return float(same[0] - each.log_integral(mean, posterior.population.within).sum())
 
 
-# -- shares and differences --------------------------------------------------------------------------------------------
-
-
-def own_share(posterior: Posterior, user: int, copies: float = 1.0) -> float:
-    """Share of the estimate that own answers decide, had there been so many copies of them."""
-    share, population = posterior.share[user], posterior.population
-    singleton = population.clustered and share[:-1].max(initial=0.0) <= 0.5
-    variance = population.variances(len(share))[-1] if singleton else population.within
-    return float(posterior.determined(user, variance * posterior.spread[user], np.array([copies]))[0])
-
-
-def rows_to_half(posterior: Posterior, user: int) -> float:
-    """More copies of the user's rows until own answers decide half of the estimate; 0 if they do already."""
-    if own_share(posterior, user) >= 0.5:
-        return 0.0
-    if own_share(posterior, user, 1e9) < 0.5:  # directions that such comparisons never touch
-        return np.inf
-    return float(np.exp(brentq(lambda x: own_share(posterior, user, np.exp(x)) - 0.5, 0.0, np.log(1e9)))) - 1.0
-
-
-def difference_covariance(posterior: Posterior, user: int, other: int) -> FloatArray:
-    """Posterior covariance of θ_u − θ_v: the mean of a group that both belong to is uncertain for both alike."""
-    both = np.array([user, other])
-    C, population = posterior.covariances(both).sum(axis=0), posterior.population
-    v = population.within * posterior.spread[both]
-    G = np.linalg.inv(np.eye(len(C)) + v[:, None, None] * posterior.factors(both).Lam)
-    together = posterior.share[user] * posterior.share[other]
-    for k in np.flatnonzero(together > NEGLIGIBLE):
-        cross = G[0] @ posterior.groups.covs[k] @ G[1]
-        C = C - together[k] * population.covariance(cross + cross.T)
-    return C
+# -- in words ----------------------------------------------------------------------------------------------------------
 
 
 def _length_error(mean: FloatArray, C: FloatArray) -> float:

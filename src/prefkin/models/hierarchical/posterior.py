@@ -110,11 +110,16 @@ class Posterior:
 
     def margins(self, X: FloatArray, owner: IntArray) -> tuple[FloatArray, FloatArray]:
         """Posterior mean and variance of the margin of each row, about the user at position owner[i]."""
-        if self.design.dim > STACKED_UP_TO:
-            who, place = np.unique(owner, return_inverse=True)
-            some = self.some(who)
-            return margins_of(some.design, some, X, place)
         mean = np.einsum("ij,ij->i", X, self.theta[owner])
+        if self.design.dim > STACKED_UP_TO:
+            x = X if self.population.root is None else in_units_of(self.population.root, X)
+            parts = [(int(u), np.flatnonzero(owner == u)) for u in np.unique(owner)]
+            found = np.empty(len(X))
+            for (_, rows), variance in zip(
+                parts, for_each(lambda p: self._variance(p[0], x[p[1]]), parts), strict=True
+            ):
+                found[rows] = variance
+            return mean, np.maximum(found, 0.0)
         if len(X) == 1:
             return mean, np.maximum(X[0] @ self.covariances(owner)[0] @ X.T, 0.0)
         variance, order = np.empty(len(X)), np.argsort(owner, kind="stable")
@@ -130,6 +135,38 @@ class Posterior:
 
         for_each(some_users, self._blocks(len(who)))
         return mean, np.maximum(variance, 0.0)
+
+    def _variance(self, user: int, x: FloatArray) -> FloatArray:
+        """Posterior variance of rows in units of t, from the user's rows; takes no d × d matrix a user."""
+        variances = self.population.variances(self.share.shape[1]) * self.spread[user]
+        which = np.flatnonzero(self.share[user] > NEGLIGIBLE)
+        means, found = np.empty((len(which), len(x))), np.zeros(len(x))
+        for k, c in enumerate(which):
+            v, r = variances[c], self.share[user, c]
+            Gx, pull = self._applied(user, float(v), x)
+            means[k] = Gx @ (self.groups.means[c] + v * pull)
+            found += r * (v * np.einsum("ij,ij->i", x, Gx) + np.einsum("ij,ij->i", Gx @ self.groups.covs[c], Gx))
+        return found + self.share[user, which] @ (means - self.share[user, which] @ means) ** 2
+
+    def _applied(self, user: int, variance: float, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """G x of each row, and η of the user: G = I − v XᵀP X with P = (I + v diag(τ̃) X Xᵀ)⁻¹ diag(τ̃)."""
+        rows = slice(self.design.starts[user], self.design.starts[user + 1])
+        own, tau = self.design.X[rows], self.sites.tau[rows]
+        own = own if self.population.root is None else in_units_of(self.population.root, own)
+        few = len(own) < self.design.dim
+        if (user, variance) not in self._precisions:
+            M = tau[:, None] * (own @ own.T) if few else own.T @ (tau[:, None] * own)
+            P = np.asarray(np.linalg.inv(np.eye(len(M)) + variance * M), dtype=np.float64)
+            if len(self._precisions) * P.size > NUMBERS_KEPT:
+                self._precisions.clear()
+            self._precisions[user, variance] = P * tau if few else P
+        P = self._precisions[user, variance]
+        Gx = x - variance * (x @ own.T @ P) @ own if few else x @ P
+        return Gx, own.T @ self.sites.nu[rows]
+
+    @cached_property
+    def _precisions(self) -> dict[tuple[int, float], FloatArray]:
+        return {}
 
     def determined(self, user: int, variance: float, copies: FloatArray) -> FloatArray:
         """Share of a user's parameters that own rows, each so many times, determine under N(mean, variance I)."""

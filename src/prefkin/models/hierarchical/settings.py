@@ -46,6 +46,10 @@ class Search:
     """Rounds of merging and reassignment; more changed nothing in planted groups (docs/decisions)."""
     all_pairs: int = 80
     """Up to so many clusters all pairs are candidates for merging."""
+    sweeps: int = 4
+    """Sweeps of the sites, at most, before and after reassignment in a round, and"""
+    last_sweeps: int = 15
+    """under the best partition."""
     hub: float = 8.0
     """Clusters join one that is so many times as large many at a time."""
     partners: int = 20
@@ -97,8 +101,8 @@ class Selection:
     """Iterations of a fit of continuous heterogeneity before and after `best_scale`, at most."""
     enough_judged: int = 3000
     """Folds are judged until there are so many held-out answers: more do not change a choice."""
-    last_iter: int = 10
-    """Iterations, at most, after the variances were multiplied by what held-out answers say."""
+    last_iter: int = 60
+    """Iterations, at most, after the variances were multiplied by what held-out answers say; most fits take few."""
     lift_iter: int = 3
     """Iterations in all features of a fit that was learnt along the leading directions, at most."""
     deals: int = 3

@@ -43,33 +43,35 @@ def log_evidence(design: Design, fit: Fit) -> float:
 
 
 def search(design: Design, start: Fit, prior: PartitionPrior = ChineseRestaurant()) -> Partitioned:  # noqa: B008
-    """Clusters of users by evidence, from the fit of continuous heterogeneity in the same metric."""
-    rows = design.with_root(start.population.root)
-    size = rows.size
-    spread = start.population.within
+    """Clusters of users by evidence, from the fit of continuous heterogeneity in the same metric.
+
+    Users are weighed by the sites of that fit. Sites matched to a cluster would speak for it: answers that it finds
+    unlikely become uninformative.
+    """
+    rows, m_step = design.with_root(start.population.root), MacKayStep
+    factors, size, spread = user_factors(rows, *start.sites), rows.size, start.population.within
     population = replace(
         start.population, within=SEARCH.start * spread, between=(1.0 - SEARCH.start) * spread,
         top=start.population.between, m0=start.groups.means[0], clustered=True, partition=prior,
     )  # fmt: skip
 
     def learn(sites: Sites, share: FloatArray, population: Population, max_iter: int) -> Fit:
-        return run(design, sites, share, population, m_step=MacKayStep(size), rules=Convergence(max_iter=max_iter))
+        rules = Convergence(max_iter=max_iter)
+        return run(design, sites, share, population, m_step=m_step(size), spread=start.spread, rules=rules)
 
-    labels, fit, best = np.arange(design.n_users), start, None
+    best, sites, before = None, start.sites, None
     for _ in range(SEARCH.rounds):
-        factors = user_factors(rows, *fit.sites)
-        proposed = agglomerate(factors.marginalise(population.within), population, labels)
-        fit = learn(fit.sites, one_hot(proposed), population, 4)
-        factors = user_factors(rows, *fit.sites)
-        share = reassign(factors, one_hot(proposed), fit.population)
-        fit = learn(fit.sites, share, fit.population, 4)
-        evidence = log_evidence(design, fit)
-        improved = best is None or evidence > best.evidence
-        best = Partitioned(fit, evidence) if improved else best
-        now = labels_of(fit.share)
-        if np.array_equal(now, labels):
+        messages = factors.marginalise(population.within * start.spread)
+        labels = agglomerate(messages, population, np.arange(design.n_users))
+        population = replace(population, partition=population.partition.fitted(np.bincount(labels)))
+        fit = learn(sites, one_hot(labels), population, SEARCH.sweeps)
+        share = reassign(factors, one_hot(labels), fit.population)
+        fit = learn(fit.sites, share, fit.population, SEARCH.sweeps)
+        found = Partitioned(fit, log_evidence(design, fit))
+        best = found if best is None or found.evidence > best.evidence else best
+        if found is not best or (before is not None and np.array_equal(labels, before)):
             break
-        labels, population = now, fit.population
+        before, population, sites = labels, fit.population, fit.sites
     assert best is not None
-    fit = learn(best.fit.sites, best.fit.share, best.fit.population, 15)
+    fit = learn(best.fit.sites, best.fit.share, best.fit.population, SEARCH.last_sweeps)
     return Partitioned(fit, log_evidence(design, fit))
