@@ -25,6 +25,7 @@ from prefkin.data.storage import held_alone
 from prefkin.errors import InvalidComparisons, InvalidParameter
 from prefkin.execution.executor import over_shards
 from prefkin.inference.factors import Factors
+from prefkin.inference.model import Design
 from prefkin.models.files import PEOPLE
 from prefkin.models.hierarchical.e_step import NUMBERS, Shared, State, Statistics, blocks_of_users, e_step
 from prefkin.models.hierarchical.everybody import (
@@ -82,11 +83,25 @@ def _arrays_at(file: Path) -> Arrays:
     return read_arrays(file)
 
 
-def _blocks(task: Task, number: int, learnt: Learnt, *, checked: bool) -> Iterator[tuple[slice, UserRows]]:
-    """Users of one shard, a few at a time: their positions and rows."""
-    n_users, d = task.data.users[number], task.data.dim
-    for users in blocks_of_users(n_users, d, len(learnt.posterior.sizes), READ_AT_ONCE):
-        yield users, in_double(task.data.between(number, users, checked=checked))
+class Block(NamedTuple):
+    """Some users of one shard, read together."""
+
+    first: int  # position in the shard
+    rows: UserRows
+    design: Design
+    state: State | None
+
+
+def _blocks(task: Task, number: int, state: State | None, n_components: int, *, checked: bool) -> Iterator[Block]:
+    """Users of one shard, a few at a time."""
+    task.data.expect(number)
+    at = 0
+    for users in blocks_of_users(task.data.users[number], task.data.dim, n_components, READ_AT_ONCE):
+        rows = in_double(task.data.between(number, users, checked=checked))
+        design = design_of(rows, task.specification.likelihood)
+        some = slice(at, at := at + len(design.y))
+        theirs = None if state is None else State(state.sites.take(some), state.share[users], state.spread[users])
+        yield Block(users.start, rows, design, theirs)
 
 
 def take_step(task: Task, number: int) -> None:
@@ -99,20 +114,16 @@ def take_step(task: Task, number: int) -> None:
         mine = united["part"] == number
         n_new = len(shared) - state.share.shape[1]
         state = state.united(united["position"][mine], united["cluster"][mine], n_new)
-    states, found = list[State](), list[Statistics]()
-    task.data.expect(number)
-    at, alone, most = 0, list[Singletons](), most_singletons(task.data.dim) / task.data.n_users
-    for users, rows in _blocks(task, number, learnt, checked=state is not None):
-        block = design_of(rows, task.specification.likelihood)
-        some = slice(at, at := at + len(block.y))
-        before = None if state is None else State(state.sites.take(some), state.share[users], state.spread[users])
-        after, statistics = e_step(block, before, shared, scores=task.scores, sure_stay=True)
+    states, found, alone = list[State](), list[Statistics](), list[Singletons]()
+    most = most_singletons(task.data.dim) / task.data.n_users
+    for first, _, design, before in _blocks(task, number, state, len(shared), checked=state is not None):
+        after, statistics = e_step(design, before, shared, scores=task.scores, sure_stay=True)
         states.append(after)
         found.append(statistics)
         who = likely_singletons(after.share) if shared.population.clustered else np.empty(0, dtype=np.intp)
-        who = who[spread(len(who), int(np.ceil(most * len(rows))))]
-        each = singletons_of(block, after, who, shared, number)
-        alone.append(each._replace(position=who + users.start))
+        who = who[spread(len(who), int(np.ceil(most * design.n_users)))]
+        each = singletons_of(design, after, who, shared, number)
+        alone.append(each._replace(position=who + first))
     if task.before is None:
         write_arrays(task.after / f"singletons-{number}.npz", of_singletons(alone))
     write_arrays(task.after / f"state-{number}.npz", of_state(State.join(states)))
@@ -125,15 +136,12 @@ def finish_shard(task: Task, level: float, number: int) -> None:
 
     assert task.before is not None
     learnt = as_learnt(_arrays_at(task.after / "shared.npz"), task.specification)
-    state, kept = as_state(read_arrays(task.before / f"state-{number}.npz")), _arrays_at(task.after / "kept.npz")
-    share, around, found, at = state.share[:, kept["kept"]], learnt.posterior, list[UserTable](), 0
-    task.data.expect(number)
-    for users, rows in _blocks(task, number, learnt, checked=False):
-        block = design_of(rows, task.specification.likelihood)
-        some = slice(at, at := at + len(block.y))
-        posterior = replace(
-            around, design=block, sites=state.sites.take(some), share=share[users], spread=state.spread[users]
-        )
+    kept, found = _arrays_at(task.after / "kept.npz")["kept"], list[UserTable]()
+    state = as_state(read_arrays(task.before / f"state-{number}.npz"))
+    for _, rows, design, some in _blocks(task, number, state, len(kept), checked=False):
+        assert some is not None
+        sites, share, factors = some
+        posterior = replace(learnt.posterior, design=design, sites=sites, share=share[:, kept], spread=factors)
         found.append(UserTable.of(rows, posterior, level))
     table = UserTable.joined(found)
     write_table(task.after / shard_name(number), table.columns)
