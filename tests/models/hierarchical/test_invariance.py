@@ -1,10 +1,13 @@
 """The same data give the same model: in any order of rows and users, on any number of threads, with weights for copies."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
 
 from prefkin import Comparisons
+from prefkin.data.rows import Rows, UserRows
 from prefkin.execution.executor import threads
 from prefkin.models.hierarchical.covariance import STRUCTURES
 from prefkin.models.hierarchical.fitting import Specification, learn
@@ -59,3 +62,18 @@ def test_answers_exchanged_give_opposite_preferences():
     Z, y, users = answers(5, groups=False)
     one, other = (learn(Comparisons.from_arrays(*each, users).by_user(), ISOTROPIC) for each in ((Z, y), (-Z, 1 - y)))
     np.testing.assert_allclose(other.posterior.theta, one.posterior.theta, atol=1e-8)
+
+
+def test_rows_of_weight_0_are_not_there(rng):
+    Z, y, users = answers(6, groups=False)
+    rows = Comparisons.from_arrays(Z, y, users).by_user()
+    extra = np.repeat(np.arange(len(y)), 1 + (np.arange(len(y)) % 5 == 0))
+    owner = rows.owner[extra]
+    weights = np.ones(len(extra))
+    weights[1:][extra[1:] == extra[:-1]] = 0.0
+    starts = np.searchsorted(owner, np.arange(len(rows) + 1))
+    more = UserRows(Rows(rows.rows.Z[extra], rows.rows.y[extra], weights), starts, rows.labels)
+    plain = replace(rows, contexts=None, items=None)
+    assert learn(more, ISOTROPIC).evidence["isotropic"] == pytest.approx(
+        learn(plain, ISOTROPIC).evidence["isotropic"], abs=1e-6
+    )

@@ -64,8 +64,6 @@ class Search:
     """A user whose likeliest cluster leads by so many nats is not asked exactly."""
     reassignments: int = 6
     """Passes of reassignment in a round."""
-    last_reassignments: int = 4
-    """Passes of responsibilities and sites after the search, which users in doubt between clusters need."""
     least_share: float = 0.01
     """Clusters whose responsibilities sum to less are dropped."""
     most_numbers: int = 1 << 25

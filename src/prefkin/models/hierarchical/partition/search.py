@@ -71,9 +71,5 @@ def search(design: Design, start: Fit, prior: PartitionPrior = ChineseRestaurant
             break
         labels, population = now, fit.population
     assert best is not None
-    fit = best.fit
-    for _ in range(SEARCH.last_reassignments):  # undamped, responsibilities and sites alternate
-        share = reassign(user_factors(rows, *fit.sites), fit.share, fit.population)
-        share = 0.5 * (share + fit.share) if share.shape == fit.share.shape else share
-        fit = learn(fit.sites, share, fit.population, 4)
+    fit = learn(best.fit.sites, best.fit.share, best.fit.population, 15)
     return Partitioned(fit, log_evidence(design, fit))
