@@ -87,7 +87,7 @@ def test_the_common_mean_is_integrated_out():
 
 @pytest.mark.long
 def test_one_set_of_sites_predicts_users_in_doubt_nearly_as_well_as_one_for_each_cluster():
-    """Confirmed and repaired: not the sites but stale responsibilities cost up to a fifth of the log-loss."""
+    """Confirmed and repaired: not the sites but responsibilities cost up to a fifth of the log-loss."""
     losses = []
     for seed in range(5):
         rng = np.random.default_rng(3000 + seed)
