@@ -11,7 +11,7 @@ from prefkin.inference.likelihood import Laplace, Logistic
 from prefkin.inference.model import Design, Population
 from prefkin.models.hierarchical.partition.search import log_evidence
 from prefkin.models.hierarchical.posterior import Posterior
-from tests.oracles.hierarchical import stacked, textbook_ep, users_and_means
+from tests.oracles.hierarchical import joint_gaussian, stacked, textbook_ep, users_and_means
 from tests.oracles.posterior import on_a_grid
 from tests.oracles.sampled import by_importance, small_problem
 
@@ -140,3 +140,28 @@ def test_evidence_of_answers_is_at_most_certainty(rng, scale):
     for _ in range(5):
         design = answers(rng, scale=scale)
         assert log_evidence(design, fitted(design, continuous(2))) < 0.0
+
+
+class StudentT:
+    def spread(self, deviation, d):
+        return (3.0 + deviation) / (3.0 + d)
+
+
+def test_factors_of_a_scale_mixture_are_those_of_their_deviations(rng):
+    """E|t_u − m|² / τ² from the joint Gaussian of users and their mean, by dense matrices."""
+    design = answers(rng, (30, 5, 12))
+    fit = fitted(design, replace(continuous(2), law=StudentT()))
+    C = np.kron(users_and_means([0] * 3, 0.0, 1.5, 1e-300, 1)[:4, :4], np.eye(2))
+    C[:6, :6] += np.kron(np.diag(0.8 * fit.spread), np.eye(2))
+    C[6:, 6:] += 1e-9 * np.eye(2)
+    factors = []
+    for u in range(3):
+        own = slice(design.starts[u], design.starts[u + 1])
+        X, tau, nu = design.X[own], fit.sites.tau[own], fit.sites.nu[own]
+        factors.append((u, (X.T * tau) @ X, X.T @ nu, 0.0))
+    joint = joint_gaussian(factors, np.zeros(8), C)
+    for u in range(3):
+        off = np.zeros((2, 8))
+        off[:, 2 * u : 2 * u + 2], off[:, 6:] = np.eye(2), -np.eye(2)
+        square = np.sum((off @ joint.mean) ** 2) + np.trace(off @ joint.covariance @ off.T)
+        assert fit.spread[u] == pytest.approx(StudentT().spread(square / 0.8, 2), rel=1e-5)

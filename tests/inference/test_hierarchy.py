@@ -77,7 +77,7 @@ def test_evidence_of_a_partition_is_the_integral_over_everything(rng, d, counts)
     C = users_and_means(labels, WITHIN, BETWEEN, TOP, d)
     whole = joint_gaussian([(u, *dense_factor(design, sites, u)) for u in range(5)], np.zeros(len(C)), C)
     population = replace(population, partition=prior)
-    fit = Fit(sites, share, population, None, None, np.ones(5), 1, True)
+    fit = Fit(sites, share, population, None, None, None, np.ones(5), 1, True)
     expected = whole.log_evidence + prior.log_prob(np.array([2.0, 2.0, 1.0]))
     assert log_evidence(design, fit) == pytest.approx(expected, abs=1e-7)
 
@@ -94,7 +94,7 @@ def test_continuous_heterogeneity_is_one_joint_gaussian(rng, d, counts):
     np.testing.assert_allclose(groups.covs[0], whole.of(5, d)[1], atol=1e-6)
     for u in range(5):
         np.testing.assert_allclose(moments.t[u], whole.of(u, d)[0], atol=1e-6)
-    fit = Fit(sites, share, population, None, None, one, 1, True)
+    fit = Fit(sites, share, population, None, None, None, one, 1, True)
     assert log_evidence(design, fit) == pytest.approx(whole.log_evidence, abs=1e-6)
 
 

@@ -140,3 +140,11 @@ def sum_of_logs(values):
 def log_gamma_ratio(alpha, n):
     """log Γ(α) / Γ(α + n)."""
     return float(gammaln(alpha) - gammaln(alpha + n))
+
+
+def under_each_prior(X, y, means, covariances, log_weights):
+    """One user under several normal priors, expectation propagation for each: weights, means and covariances."""
+    found = [textbook_ep(X, y, np.ones(len(y)), m, C, sweeps=6) for m, C in zip(means, covariances)]
+    log = np.array(log_weights) + [each.log_evidence for each in found]
+    weights = np.exp(log - log.max())
+    return weights / weights.sum(), [each.joint.mean for each in found], [each.joint.covariance for each in found]

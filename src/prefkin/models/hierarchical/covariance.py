@@ -36,6 +36,11 @@ class Structure:
     dof_per_feature: float = 0.0
     parameters: Callable[[int], float] = float  # free ones, of d features
 
+    @property
+    def isotropic(self) -> bool:
+        """Is it the same in any orthonormal axes, and so along some of them?"""
+        return self.units == "raw" and self.step is None
+
     def start(self, design: Design) -> Population:
         """Isotropic in the structure's units."""
         root = units_of(design, self.units)

@@ -76,7 +76,8 @@ def learn(rows: UserRows, specification: Specification) -> Learnt:
     """The model that held-out answers speak for, of all users."""
     rows = with_weight(rows)
     design = design_of(rows, specification.likelihood)
-    basis = leading_directions(design)
+    rotatable = specification.structures is None or all(each.isotropic for each in specification.structures)
+    basis = leading_directions(design) if rotatable else None
     small = design if basis is None else design.with_root(basis)
     every = candidates_of(small, specification, whole=basis is None)
     fitted = not_far_behind(every)
