@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from prefkin import Comparisons, PrefKin
-from prefkin.models.hierarchical.covariance import STRUCTURES
-from prefkin.models.hierarchical.fitting import Specification, learn
+from prefkin.models.prefkin.covariance import STRUCTURES
+from prefkin.models.prefkin.fitting import Specification, learn
 
 TEXT = (Path(__file__).parent.parent / "docs/extending.md").read_text()
 STUDENT, LAPLACE, BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
@@ -89,7 +89,7 @@ def test_a_covariance_by_blocks_is_learnt_with_its_zeros():
 def test_extensions_are_arguments_of_prefkin(block, one, other):
     model = PrefKin
     if "population" not in signature(PrefKin).parameters:
-        model = pytest.importorskip("prefkin.models.hierarchical.estimator").PrefKin
+        model = pytest.importorskip("prefkin.models.prefkin.estimator").PrefKin
     names = run(block, model)
     distances = [distance(names[name].theta_, names) for name in (one, other)]
     assert distances[1] < 1.03 * distances[0]

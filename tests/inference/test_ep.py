@@ -9,8 +9,8 @@ from scipy.special import expit
 from prefkin.inference.ep import Convergence, Sites, cavities, run
 from prefkin.inference.likelihood import Laplace, Logistic
 from prefkin.inference.model import Design, Population
-from prefkin.models.hierarchical.partition.search import log_evidence
-from prefkin.models.hierarchical.posterior import Posterior
+from prefkin.models.prefkin.partition.search import log_evidence
+from prefkin.models.prefkin.posterior import Posterior
 from tests.oracles.hierarchical import joint_gaussian, stacked, textbook_ep, users_and_means
 from tests.oracles.posterior import on_a_grid
 from tests.oracles.sampled import by_importance, small_problem

@@ -9,8 +9,8 @@ from prefkin.inference.ep import Fit, Sites
 from prefkin.inference.hierarchy import group_posterior, messages_of, user_factors, user_moments
 from prefkin.inference.likelihood import Logistic
 from prefkin.inference.model import Design, Population
-from prefkin.models.hierarchical.partition.prior import ChineseRestaurant
-from prefkin.models.hierarchical.partition.search import log_evidence
+from prefkin.models.prefkin.partition.prior import ChineseRestaurant
+from prefkin.models.prefkin.partition.search import log_evidence
 from tests.oracles.hierarchical import joint_gaussian, users_and_means
 
 WITHIN, BETWEEN, TOP = 0.4, 1.3, 0.9

@@ -17,12 +17,17 @@ from prefkin.data.folds import by_content, held_out_folds
 from prefkin.data.rows import Rows, UserRows, only, split_rows, spread
 from prefkin.errors import ConvergenceError
 from prefkin.inference.estimate import fit_preference
+from prefkin.inference.likelihood import Logistic
 from prefkin.inference.many import estimate_users
+from prefkin.inference.model import GAUSSIAN
 from prefkin.inference.spectrum import gram
 from prefkin.models.coverage import feature_name
-from prefkin.models.prefkin.calibrate import fitted_in
-from prefkin.models.prefkin.habit import find_habits, sides_mean_something
-from prefkin.models.prefkin.settings import HABIT
+from prefkin.models.prefkin.covariance import STRUCTURES
+from prefkin.models.prefkin.fitting import design_of
+from prefkin.models.prefkin.position_bias import find_biases, sides_mean_something
+from prefkin.models.prefkin.posterior import Posterior
+from prefkin.models.prefkin.selection import fit_continuous
+from prefkin.models.prefkin.settings import POSITION_BIAS
 
 __all__ = ["Finding", "audit", "chance_p_values", "is_separated"]
 
@@ -194,9 +199,9 @@ def _sides(users: UserRows) -> Iterator[Finding]:
     if not sides_mean_something(users):
         return
     some = only(users, np.sort(by_content(users)[spread(len(users), SOME_USERS)]))
-    fit = fitted_in(some, "isotropic")
-    found = find_habits(some, fit.degrees, fit.data)
-    if found.evidence >= HABIT.clearly:
+    design = design_of(some, Logistic())
+    found = find_biases(Posterior.of(design, fit_continuous(design, STRUCTURES["isotropic"], GAUSSIAN)))
+    if found.evidence >= POSITION_BIAS.clearly:
         yield Finding(
             "note",
             f"the first side is taken whatever is on it with log odds {found.mean:+.2f} (+- {found.spread:.2f} between "

@@ -9,11 +9,7 @@ _kernels     inner loops compiled by numba
 spectrum     smallest eigenvalues
 information  information matrix, width of a confidence set, radius of a ball
 held_out     what held-out answers choose
-propagation  expectation propagation: each answer's likelihood as a quadratic in its margin
 components   one new user's answers under each of several priors
-quadratics   each user's log-likelihood as a quadratic
-steps        a step of expectation propagation, no longer than it should be
-modes        sites at the mode, for those whose sites do not settle
 model        the hierarchical model on one page, and its types
 likelihood   tilted moments of an answer's likelihood
 factors      Gaussian factors in canonical form

@@ -8,7 +8,6 @@ coverage   in which directions a preference is known, in words
 likeness   who is like whom, and groups in a few words
 files      models on disk, in one file or as a folder of shards
 off_c2pl   the paper's algorithm
-prefkin    evidence decides who is pooled, and how much
-hierarchical  the core of PrefKin that will replace `prefkin`
+prefkin    an empirical-Bayes hierarchical model: clusters of users, or continuous heterogeneity
 baselines  what PrefKin has to beat, tuned
 """

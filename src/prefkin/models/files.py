@@ -276,7 +276,7 @@ KINDS = {
     "GroupShrinkage": "prefkin.models.baselines",
 }
 """Where the class that reads a kind of model is: it is imported when a file of that kind is read."""
-SHARDED = {"OffC2PL": "prefkin.models.off_c2pl.shards", "PrefKin": "prefkin.models.prefkin.in_shards.people"}
+SHARDED = {"OffC2PL": "prefkin.models.off_c2pl.shards", "PrefKin": "prefkin.models.prefkin.out_of_core.users"}
 """Likewise of models whose people are in shards."""
 
 

@@ -42,7 +42,7 @@ from prefkin.models.files import ENCODER_FILE, IN_SHARDS
 from prefkin.models.off_c2pl.estimator import OffC2PL
 from prefkin.models.off_c2pl.radius import KAPPA_UNIT_BALL, ItemRegularity
 from prefkin.models.prefkin.estimator import PrefKin
-from prefkin.models.prefkin.metric import KINDS
+from prefkin.models.prefkin.parameters import METRICS
 
 BEST = "best"
 PAPER = {
@@ -81,7 +81,7 @@ def fit(
         metavar="LAMBDA_A,SIGMA,SET_SIZE",
         help="With --gamma: assume item regularity instead of measuring coverage.",
     ),
-    metric: str = typer.Option("auto", help=f"Without --gamma: {', '.join(KINDS)}, or auto."),
+    metric: str = typer.Option("auto", help=f"Without --gamma: {', '.join(METRICS)}, or auto."),
     method: str = typer.Option(
         "PrefKin", help=f"{', '.join(METHODS)}; or best: the one of them that predicts held-out answers best."
     ),

@@ -1,7 +1,7 @@
-"""PrefKin: evidence decides who is pooled, and how much.
+"""PrefKin: an empirical-Bayes hierarchical model of users (`prefkin.inference.model`) as a scikit-learn estimator.
 
-The prior over users is learnt from all of them (`degrees`, `groups`): groups of equals, people who differ by degrees,
-everybody alike, or nobody related. All else follows from the posterior: estimates, probabilities, caution, questions.
+`fit` chooses clusters or continuous heterogeneity, and a covariance structure, by held-out answers (`fitting`).
+Estimates, probabilities, policies, questions and explanations are computed from the posterior (`posterior`).
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
-from prefkin.data.arrays import FloatArray, IntArray, LabelArray, above_zero
+from prefkin.data.arrays import FloatArray, IntArray, LabelArray
 from prefkin.data.candidates import Candidates
-from prefkin.data.folds import PREDICT_FOR
-from prefkin.data.rows import Grown, Rows, UserRows, only
+from prefkin.data.rows import UserRows
 from prefkin.data.shards import ShardedComparisons
 from prefkin.decide.belief import Belief
 from prefkin.decide.plan import Panel
 from prefkin.decide.population import Population
 from prefkin.decide.session import ActiveSession
-from prefkin.errors import CalibrationWarning, InvalidComparisons, InvalidParameter, PriorWarning, SeparationWarning
+from prefkin.errors import (
+    InvalidComparisons,
+    InvalidParameter,
+    PriorWarning,
+)
 from prefkin.execution.blas import single_threaded
-from prefkin.execution.executor import for_each, threads
-from prefkin.inference.estimate import fit_preference
+from prefkin.execution.executor import threads
 from prefkin.inference.information import ball_radius
+from prefkin.inference.loss import moderated
 from prefkin.inference.many import estimate_users
+from prefkin.inference.model import Likelihood, PopulationLaw, in_units_of
 from prefkin.models.base import PreferenceModel
 from prefkin.models.calls import (
     about_users,
@@ -40,24 +43,27 @@ from prefkin.models.calls import (
     generator,
     on_its_threads,
     refuse_a_second_label,
-    refuse_other_random_state,
-    refuse_other_threads,
 )
 from prefkin.models.given import refuse_more
 from prefkin.models.likeness import Likeness
-from prefkin.models.prefkin.by_draws import matched_by_draws
-from prefkin.models.prefkin.calibrate import Fitted, temperature_of_groups
-from prefkin.models.prefkin.explain import difference_covariance, explained, own_share
-from prefkin.models.prefkin.file import restored, written
-from prefkin.models.prefkin.in_shards.fit import fit_shards
-from prefkin.models.prefkin.in_shards.update import with_new_answers
-from prefkin.models.prefkin.lesson import Teacher
-from prefkin.models.prefkin.metric import KINDS, Metric
-from prefkin.models.prefkin.mixture import AllTerms, Mixture, finished, pieces
-from prefkin.models.prefkin.newcomer import everybody_at_once, group_chances, people_in_general, person_as_population
-from prefkin.models.prefkin.settings import LIMITS, TRUST
-from prefkin.models.prefkin.settling import settle
-from prefkin.models.prefkin.update import clearly_better, gain_of_refit, taken_in
+from prefkin.models.prefkin.covariance import Structure
+from prefkin.models.prefkin.explain import explained
+from prefkin.models.prefkin.file import parameters_from, restored, written
+from prefkin.models.prefkin.fitting import Learnt, learn
+from prefkin.models.prefkin.new_user import (
+    everybody_at_once,
+    group_probabilities,
+    person_as_population,
+    prior_predictive,
+)
+from prefkin.models.prefkin.out_of_core.fit import fit_out_of_core
+from prefkin.models.prefkin.out_of_core.users import OutOfCore
+from prefkin.models.prefkin.parameters import check_parameters, specification_of
+from prefkin.models.prefkin.position_bias import with_position_bias
+from prefkin.models.prefkin.reporting import summary_of, warn_of_miscalibration, warn_of_the_fit
+from prefkin.models.prefkin.settings import REPORTING
+from prefkin.models.prefkin.shares import difference_covariance, doubt_left, shares_of
+from prefkin.models.prefkin.update import clearly_better, gain_of_refit, updated
 from prefkin.models.reports import Explanation, FoldedIn, Summary
 
 __all__ = ["PrefKin"]
@@ -68,16 +74,17 @@ class PrefKin(PreferenceModel):
 
     Parameters
     ----------
-    metric : how people differ: "isotropic" (in all features alike), "diagonal" (in some more; free of units), "full"
-        (any covariance), "whitened" (the same, free of mixtures of features too), or "auto": whichever predicts
-        held-out answers best; with more than 40 features isotropic
+    metric : covariance structure of users: "isotropic", "scaled" (isotropic in features scaled to mean square 1),
+        "diagonal", "full", "whitened" (full, with a stronger prior towards isotropic in whitened features), a
+        `Structure`, or "auto": the one that predicts held-out answers best
     predict_for : what is held out together when held-out answers choose (`held_out_folds`): "new items" (answers about
         items that were learnt from do not count), "known items" (they do), or "auto": contexts as a whole where they
         are known; new items where items are known (`from_sides`, `items=`); pairs that several people were asked about
-    level : of `radius_` and of the caution in `policy`
+    level : of `radius_` and of the lower confidence bound in `policy`
     n_jobs : threads; None or -1 for all cores
-    random_state : with so many users that it would take long, the metric is learnt from some (at least 200), and with
-        more than 20,000 groups are sought among so many: chosen by what they answered (None), or drawn
+    random_state : for draws from a sample of users, where there are many
+    likelihood : of an answer given its margin (`prefkin.inference.model.Likelihood`); None: logistic
+    population : law of a user around the group mean (`prefkin.inference.model.PopulationLaw`); None: Gaussian
 
     Attributes
     ----------
@@ -85,10 +92,13 @@ class PrefKin(PreferenceModel):
     theta_ : (U, d) posterior mean of each user's preference
     own_theta_ : (U, d) from each user's own rows, with the same overall shrinkage
     radius_ : (U,) radius of the ball around `theta_` that holds the preference with probability `level`
-    structure_ : "groups", "by degrees", "one group" or "unrelated"
-    membership_ : (U, K + 1) probability of each group and, last, of standing alone
-    habit_ : (U,) log odds by which each takes the first side whatever is on it, where both sides are known
-        (`from_sides`) and evidence finds such a habit, else 0; preferences and predictions are without it
+    structure_ : "groups", "by degrees" (continuous heterogeneity), "one group" or "unrelated"
+    membership_ : (U, K + 1) probability of each group and, last, of being a singleton
+    evidence_ : log evidence of the best continuous heterogeneity ("by degrees") and of "groups"; −∞: not tried
+    temperature_ : factor on log odds that makes held-out answers likeliest
+    converged_, n_iter_ : whether expectation propagation converged, and in how many iterations
+    habit_ : (U,) position bias: log odds of each user for the first side, where both sides are known (`from_sides`)
+        and evidence finds a bias, else 0; preferences and predictions are without it
     refit_gain_ : after `update`, log evidence of the new answers under a prior learnt from them alone, over that under
         the prior in use; −∞ after `fit`
 
@@ -100,33 +110,42 @@ class PrefKin(PreferenceModel):
     ('groups', (24, 4))
     """
 
+    _learnt: Learnt
     structure_: str
     evidence_: dict[str, float]
+    temperature_: float
+    converged_: bool
+    n_iter_: int
     habit_: FloatArray
     has_posterior = fits_shards = sums_up_shards = True
-    _over_pooled: tuple[float, float] | None = None  # as in `Summary`
     _columns = ("users_", "theta_", "membership_", "n_comparisons_")
 
     def __init__(
         self,
         *,
-        metric: str = "auto",
+        metric: str | Structure = "auto",
         predict_for: str = "auto",
         level: float = 0.95,
         n_jobs: int | None = None,
         random_state: Any = None,
+        likelihood: Likelihood | None = None,
+        population: PopulationLaw | None = None,
     ) -> None:
         self.metric = metric
         self.predict_for = predict_for
         self.level = level
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.likelihood = likelihood
+        self.population = population
+
+    # -- learning ----------------------------------------------------------------------------------------------------
 
     def fit(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None, positive: Any = None) -> Self:
         """Learn every user's preference, and how much users have in common.
 
         Parameters are those of `OffC2PL.fit`. Z may also be what `prefkin.open_comparisons` returns; then what is
-        learnt about people is kept in shards, too.
+        learnt about users is kept in shards, too.
         """
         self._check_parameters()
         if isinstance(Z, ShardedComparisons):
@@ -134,26 +153,37 @@ class PrefKin(PreferenceModel):
         rows, classes = self._read(Z, y, users, sample_weight, positive)
         _refuse_nothing(rows)
         with threads(self.n_jobs), single_threaded():
-            self._learn(rows)
+            specification = specification_of(self)
+            rows, learnt = with_position_bias(rows, specification, learn(rows, specification))
+            self._in_shards = None
+            self._hold(rows)
+            self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
+            self.refit_gain_ = -np.inf
+            self._keep(learnt)
         self.classes_ = classes
-        self._warn_of_separation()
+        warn_of_the_fit(self, self._plain_margins)
         return self
 
     def _fit_shards(self, data: ShardedComparisons, given: tuple[Any, ...]) -> Self:
         refuse_more(*given)
-        self._read_shards(data, "_fitted", "membership_")
+        self._past = {}
         with threads(self.n_jobs), single_threaded():
-            self._in_shards = fit_shards(self, data)
-        self.structure_, self.evidence_ = self._in_shards.structure, self._in_shards.evidence
+            self._keep_shards(fit_out_of_core(self, data))
         return self
+
+    def _keep_shards(self, users: OutOfCore) -> None:
+        """Everything that was learnt of users in shards."""
+        self._read_shards(users.data, "_learnt", "membership_", "habit_")
+        self._in_shards, self.refit_gain_ = users, -np.inf
+        self._say(users.learnt)
 
     @on_its_threads
     def update(self, Z: Any, y: Any = None, users: Any = None, sample_weight: Any = None) -> Self:
-        """New answers, and new users, under the prior as it is; those who gave them are placed anew.
+        """New answers, and new users, under the hyperparameters as they are.
 
-        Nobody else is: their memberships stay, and estimates follow the centre of the group they share. Metric, scales
-        and the groups there are stay until the next `fit`; `refit_gain_` says whether that is worth while, and
-        `PriorWarning` when it clearly is. Parameters are those of `fit`; rows count in addition to those there are.
+        Nobody else's responsibilities change; their estimates follow the group means. Hyperparameters and the groups
+        there are stay until the next `fit`; `refit_gain_` says whether that is worth while, and `PriorWarning` when it
+        clearly is. Parameters are those of `fit`; rows count in addition to those there are.
 
         >>> import numpy as np
         >>> from prefkin.data.synthetic import demo_population
@@ -165,95 +195,61 @@ class PrefKin(PreferenceModel):
         """
         if self._in_shards is not None:
             new = self._read_new(Z, y, users, sample_weight)
-            self._in_shards, self.refit_gain_ = with_new_answers(self._in_shards, new)
+            self._in_shards, self.refit_gain_ = self._in_shards.updated(new)
             self._forget()
         else:
             new, more = self._read_more(Z, y, users, sample_weight)
-            self._update_in_memory(new, more)
+            habits = np.full(len(more.rows), float(np.mean(self.habit_)))
+            habits[more.before] = self.habit_
+            rows = replace(more.rows, habits=habits if self.habit_.any() else None)
+            gain = gain_of_refit(self._learnt.posterior, new)
+            posterior = updated(self._learnt.posterior, more._replace(rows=rows))
+            self._hold(rows)
+            self.habit_, self.refit_gain_ = habits, gain
+            self._keep(replace(self._learnt, posterior=posterior))
         if clearly_better(self.refit_gain_, len(new)):
             again = "fit the folder with the new files in it" if self._in_shards else "model.fit(model.comparisons())"
             warnings.warn(
-                "the new answers come from people unlike those whom the model knows: log evidence "
+                "the new answers come from users unlike those whom the model knows: log evidence "
                 f"{self.refit_gain_:+.1f} for a prior learnt from them alone; learn it again: {again}",
                 PriorWarning,
                 stacklevel=3,
             )
         return self
 
-    def _update_in_memory(self, new: UserRows, more: Grown) -> None:
-        habits = np.full(len(more.rows), float(np.mean(self.habit_)))
-        habits[more.before] = self.habit_
-        rows = replace(more.rows, habits=habits if self.habit_.any() else None)
-        more = more._replace(rows=rows)
-        gain = gain_of_refit(self._fitted, new)
-        fitted = taken_in(self._fitted, more)
-        own = None
-        if "own_theta_" in self.__dict__:  # known of those who said nothing new
-            own = np.empty((len(rows), rows.dim))
-            own[more.before], own[more.who] = self.own_theta_, self._estimated(only(rows, more.who), fitted.metric)
-        self._hold(rows)
-        self.habit_, self.refit_gain_ = habits, gain
-        self._keep(fitted)
-        if own is not None:
-            self.__dict__["own_theta_"] = own
+    def _with_habits(self, rows: UserRows) -> UserRows:
+        """The rows with the position bias of each user as an offset."""
+        return replace(rows, habits=self.habit_ if self.habit_.any() else None)
 
-    def _estimated(self, rows: UserRows, metric: Metric) -> FloatArray:
-        measured = replace(rows, rows=rows.rows._replace(Z=metric.rows(rows.rows.Z)))
-        return metric.preferences(estimate_users(measured, ridge=1.0 / max(self._own_variance, LIMITS.least_variance)))
-
-    def _learn(self, rows: UserRows) -> None:
-        self._in_shards = None
-        lesson = self._teacher.lesson(rows)
-        rows, metric, known = lesson.rows, lesson.metric, lesson.known
-        data = lesson.data if len(lesson.data) == len(rows) else metric.signed(rows)
-        lesson = lesson._replace(data=data)  # so that rows of a part of them are not held while all are placed
-
-        def everybody(taught: Mixture) -> Mixture:
-            if len(known) < len(rows):
-                taught = settle(taught, known, data)
-            return matched_by_draws(taught, data)
-
-        chosen = everybody(lesson.chosen)
-        wide = None if lesson.wide is None else finished(everybody(lesson.wide))
-        temperature = temperature_of_groups(chosen, data, known) if lesson.tempered else lesson.temperature
-        self.structure_, self.evidence_ = lesson.structure, lesson.evidence
-        self._hold(rows)
-        self.habit_ = np.zeros(len(rows)) if rows.habits is None else rows.habits
-        self._keep(Fitted(finished(chosen), metric, wide, temperature))
-        self._own_variance, self.refit_gain_ = lesson.own_variance, -np.inf
-        self._over_pooled = lesson.over_pooled
-
-    @property
-    def _teacher(self) -> Teacher:
-        return Teacher(self.metric, self.predict_for, self.random_state)
-
-    def _keep(self, fitted: Fitted) -> None:
+    def _keep(self, learnt: Learnt) -> None:
+        """Everything that was learnt of the users that are held."""
         self._forget()
-        self._fitted = fitted
-        self.theta_ = fitted.metric.preferences(fitted.mixture.mean)
-        self.membership_ = fitted.mixture.weights
+        self._learnt, posterior = learnt, learnt.posterior
+        self.theta_ = posterior.theta
+        singleton = [] if posterior.population.clustered else [np.zeros(len(posterior))]
+        self.membership_ = np.column_stack([posterior.share, *singleton])
+        self._say(learnt)
+
+    def _say(self, learnt: Learnt) -> None:
+        """What was learnt of all users together."""
+        self.structure_, self.temperature_ = learnt.structure, learnt.calibration.temperature
+        self.converged_, self.n_iter_ = learnt.converged, learnt.n_iter
+        tried = {"by degrees": [-np.inf], "groups": [-np.inf]}
+        for name, value in learnt.evidence.items():
+            tried["groups" if name.startswith("groups") else "by degrees"].append(value)
+        self.evidence_ = {name: max(values) for name, values in tried.items()}
 
     def _check_parameters(self) -> None:
-        if self.metric not in (*KINDS, "auto"):
-            kinds = ", ".join(map(repr, KINDS))
-            raise InvalidParameter(f"metric must be 'auto' or one of {kinds}; got {self.metric!r}")
-        if self.predict_for not in PREDICT_FOR:
-            raise InvalidParameter(
-                f"predict_for must be 'auto', 'new items' or 'known items'; got {self.predict_for!r}"
-            )
-        if not (isinstance(self.level, float) and 0 < self.level < 1):
-            raise InvalidParameter(f"level must be between 0 and 1; got {self.level!r}")
-        refuse_other_random_state(self.random_state)
-        refuse_other_threads(self.n_jobs)
+        check_parameters(self)
 
-    # -- reading what was learnt -------------------------------------------------------------------------------------
+    # -- groups ------------------------------------------------------------------------------------------------------
 
     def members(self, position: int) -> IntArray:
-        """Positions of those likelier in the same group than not; everybody when people differ by degrees."""
+        """Positions of those likelier in the same group than not; everybody under continuous heterogeneity."""
         return np.flatnonzero(self._together(position) > 0.5)
 
     def neighbourhoods(self) -> Iterator[tuple[IntArray, IntArray]]:
-        """Everybody in their likeliest group, and those likeliest alone one by one, as users and members."""
+        """Members of each group, and singletons one by one, as users and members."""
         place, last = np.argmax(self.membership_, axis=1), self.membership_.shape[1] - 1
         for group in range(last):
             if len(some := np.flatnonzero(place == group)):
@@ -261,14 +257,9 @@ class PrefKin(PreferenceModel):
         for user in np.flatnonzero(place == last):
             yield np.array([user]), np.array([user])
 
-    @property
-    def _groups(self) -> FloatArray:
-        """(U, K) probability of each group."""
-        return self.membership_[:, :-1]
-
     def _together(self, position: int) -> FloatArray:
         """Probability of sharing a group with each user."""
-        found = self._groups @ self._groups[position]
+        found = self.membership_[:, :-1] @ self.membership_[position, :-1]
         found[position] = 1.0
         return found
 
@@ -281,7 +272,7 @@ class PrefKin(PreferenceModel):
     def neighbours(self, user: Hashable, weights: bool = False) -> LabelArray | tuple[LabelArray, FloatArray]:
         """Labels of the users whose data shape `user`'s estimate: itself first, then those most like it.
 
-        That is the group, and everybody where people differ by degrees; `closest(user)` says how alike they are. With
+        That is the group, and everybody under continuous heterogeneity; `closest(user)` says how alike they are. With
         `weights=True` also how much: the user's own answers decide a share of the estimate, the rest comes from the
         others in proportion to their comparisons and the probability that they belong together.
         """
@@ -293,42 +284,44 @@ class PrefKin(PreferenceModel):
             members = members[np.argsort(self._likeness.from_(u)[members], kind="stable")]
         if not weights:
             return self.users_[members]
-        others = np.where(members == u, 0.0, (together * self.n_comparisons_)[members])
-        share = (1.0 - own_share(model, here)) * others / above_zero(others.sum())
-        share[members == u] = 1.0 - float(share.sum())
-        return self.users_[members], share
+        counts = (together * self.n_comparisons_)[members]
+        return self.users_[members], shares_of(
+            model._learnt.posterior, here, np.where(members == u, 0.0, counts), members == u
+        )
 
     @cached_property
     def _likeness(self) -> Likeness:
-        """With what is not known about everybody."""
+        """With the posterior variance of everybody's margins."""
         known = Likeness(self._users.rows, self.theta_)
         moments = known.root @ known.root.T
-        known.doubt = self._of_covariances(lambda C: np.einsum("uij,ij->u", C, moments), "doubt")
+        known.doubt = self._of_covariances(lambda C: np.einsum("uij,ij->u", C, moments))
         return known
 
-    def _of_covariances(self, number: Callable[[FloatArray], FloatArray], label: str) -> FloatArray:
-        """A number, or several, of each user's posterior covariance, (..., U): some users at a time, on all threads."""
-
-        def some(users: slice) -> FloatArray:
-            return number(self._fitted.covariances(users))
-
-        with threads(self.n_jobs), single_threaded():
-            every = list(pieces(len(self._users), self._users.dim**2, LIMITS.in_cache))
-            return np.concatenate(for_each(some, every, label=label), axis=-1)
-
     def _difference(self, position: int, other: int) -> Belief:
-        C = self._fitted.metric.covariance(difference_covariance(self._fitted.believed, position, other))
+        C = difference_covariance(self._learnt.posterior, position, other)
         return Belief.from_covariance(self.theta_[position] - self.theta_[other], C)
 
     def _membership(self) -> tuple[FloatArray, FloatArray]:
         if self.structure_ in ("by degrees", "unrelated"):
             return super()._membership()
-        return self.membership_, self._fitted.metric.preferences(self._fitted.mixture.centres.mean)
+        posterior, n_groups = self._learnt.posterior, self.membership_.shape[1] - 1
+        return self.membership_, posterior.population.preferences(posterior.groups.means[:n_groups])
+
+    @about_users("user", "other")
+    def explain(self, user: Hashable, other: Hashable) -> Explanation:
+        """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
+
+        `answers` and `prior` are the log odds of `user` belonging where `other` most likely does, everybody else where
+        they are. Without groups, `answers` is about the two wanting exactly the same.
+        """
+        return explained(self, self.position(user), self.position(other))
+
+    # -- posterior ---------------------------------------------------------------------------------------------------
 
     @about_users("user")
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
-        return self._fitted.covariance(self.position(user))
+        return self._learnt.posterior.covariances(np.array([self.position(user)]))[0]
 
     @about_users("user")
     def information(self, user: Hashable) -> FloatArray:
@@ -357,115 +350,50 @@ class PrefKin(PreferenceModel):
         check_is_fitted(self)
         if self._in_shards is not None:
             return self._in_shards.column("radius")
-        self._warn_of_miscalibration()
+        warn_of_miscalibration(self, self._plain_margins)
         return self._radii
 
     @cached_property
     def _radii(self) -> FloatArray:
-        mean, square = self._of_covariances(
-            lambda C: np.array([np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)]), "radii"
-        )
-        return TRUST.caution * ball_radius(mean, square, self.level)
+        mean, square = self._of_covariances(lambda C: np.array([np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)]))
+        return REPORTING.caution * ball_radius(mean, square, self.level)
+
+    def _of_covariances(self, number: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """A number, or several, of each user's posterior covariance, (..., U)."""
+        with threads(self.n_jobs), single_threaded():
+            return self._learnt.posterior.of_covariances(number)
 
     @cached_property
     def own_theta_(self) -> FloatArray:  # type: ignore[override]
-        """Each user's preference from their own rows alone, shrunk as people's overall variance asks for."""
+        """Each user's preference from their own rows alone, shrunk by the variance of all users."""
         check_is_fitted(self)
         with threads(self.n_jobs), single_threaded():
-            return self._estimated(self._users, self._fitted.metric)
+            return self._estimated(self._users)
 
-    def _warn_of_miscalibration(self) -> None:
-        """Where benchmarks/coverage.py found norms underestimated: too few rows, or answers that are nearly certain."""
-        users = self._users
-        middle, d = float(np.median(users.counts)), users.dim
-        chance = expit(super()._margins(users.rows.Z, users.owner))
-        slope = float(np.average(chance * (1.0 - chance), weights=users.rows.weights))
-        if middle < TRUST.thin * d:
-            reason = f"users have {middle:.3g} comparisons each for {d} features (median)"
-        elif slope < TRUST.certain and middle < 10 * TRUST.thin * d:
-            reason = "answers are nearly certain, so that little tells how strong preferences are"
-        else:
-            return
-        warnings.warn(
-            f"radius_ may be too small: {reason}; directions and probabilities suffer less, more comparisons help",
-            CalibrationWarning,
-            stacklevel=4,
-        )
+    def _estimated(self, rows: UserRows) -> FloatArray:
+        """Estimates from users' own rows alone."""
+        population, ridge = self._learnt.posterior.population, 1.0 / self._learnt.posterior.own_variance
+        if population.root is not None:
+            rows = replace(rows, rows=rows.rows._replace(Z=in_units_of(population.root, rows.rows.Z)))
+        return population.preferences(estimate_users(rows, ridge=ridge))
 
-    def _warn_of_separation(self) -> None:
-        """Say so when nobody ever contradicts the fit: then nothing limits how strong preferences are but the prior."""
-        users = self._users
-        margin = (2.0 * users.rows.y - 1.0) * super()._margins(users.rows.Z, users.owner)
-        told = (users.rows.weights > 0) & users.rows.Z.any(axis=1)
-        if told.sum() > users.dim and margin[told].min() > 0 and float(np.median(margin[told])) > TRUST.confident:
-            warnings.warn(
-                "every answer agrees with the fit, so that nothing tells how strong preferences are: their directions "
-                "stand, but probabilities near 0 and 1 rest on the prior; repeated or closer comparisons would tell",
-                SeparationWarning,
-                stacklevel=3,
-            )
+    @property
+    def _plain_margins(self) -> FloatArray:
+        """zᵀθ of the rows that were learnt from."""
+        return super()._margins(self._users.rows.Z, self._users.owner)
 
     def _margins(self, features: FloatArray, owner: IntArray) -> FloatArray:
-        """Moderated margins zᵀθ / √(1 + π zᵀCz / 8): drawn towards 0 by doubt, so that probabilities are honest."""
-        return self._fitted.margins(features, owner)
-
-    def summary(self) -> Summary:
-        """How alike these people are, and how sure that is; `print` says it in words."""
-        check_is_fitted(self)
-        grouped, more = self.structure_ == "groups", dict[str, Any]()
-        if self._in_shards is not None:
-            n, places, sums = self._in_shards.data.n_users, self._in_shards.counts, self._in_shards.sums
-        else:
-            n, membership = len(self._users), self.membership_
-            places = np.bincount(np.argmax(membership, axis=1), minlength=membership.shape[1])
-            uncertain = (membership.max(axis=1) < TRUST.certain_place).sum()
-            sums = np.array([uncertain, self._from_others().sum(), self._users.counts.sum()])
-            more = self._who_is_like_whom(self.structure_) | {"over_pooled": self._over_pooled}
-            if self.habit_.any():
-                more["first_side"] = float(np.mean(self.habit_)), float(np.std(self.habit_))
-        return Summary(
-            self.structure_,
-            n,
-            float(sums[2]),
-            self.n_features_in_,
-            tuple(sorted((int(size) for size in places[:-1] if size), reverse=True)) if grouped else (),
-            int(places[-1]) if grouped else 0,
-            int(sums[0]) if grouped else None,
-            float(sums[1]) / n,
-            None if n == 1 else self.evidence_["groups"] - self.evidence_["by degrees"],
-            **more,
-        )
-
-    def _from_others(self) -> FloatArray:
-        """How much of each estimate others decide, (U,); nothing where nobody is likely in the same group."""
-        mixture = self._fitted.mixture
-        share, found = mixture.share, np.zeros(len(mixture))
-        if len(mixture) < 2 or not share.shape[1]:
-            return found
-        top, everybody = np.argmax(share, axis=1), np.arange(len(share))
-        first, second = np.argsort(-share, axis=0, kind="stable")[:2, top]  # the likeliest members of everybody's group
-        other = np.where(first == everybody, second, first)
-        leaning = np.einsum("uk,uk->u", share, share[other]) > 0.5
-        for piece, terms in AllTerms(mixture.users, mixture.prior.within):
-            own = mixture.prior.within * np.einsum("uii->u", terms.A, dtype=np.float64) / self._users.dim
-            found[piece] = np.where(leaning[piece], 1.0 - own, 0.0)
-        return found
-
-    @about_users("user", "other")
-    def explain(self, user: Hashable, other: Hashable) -> Explanation:
-        """Why `other` counts for `user`, or not: how sure that is, what speaks for it, and what would change it.
-
-        `answers` and `prior` are the log odds of `user` belonging where `other` most likely does, everybody else where
-        they are. Without groups, `answers` is about the two wanting exactly the same.
-        """
-        return explained(self, self.position(user), self.position(other))
+        """Moderated margins zᵀθ / √(1 + π zᵀCz / 8) times the temperature."""
+        return self.temperature_ * moderated(*self._learnt.posterior.margins(features, owner))
 
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
-        """What own answers, and everybody's, leave of the covariance before any answer, in scaled features."""
-        u, mixture = self.position(user), self._fitted.mixture
-        prior = mixture.prior.alone  # of somebody about whom, and about whose group, nothing is known
-        own = np.eye(self._fitted.metric.dim) - prior * mixture.users.some(np.array([u])).at(prior).A[0]
-        return own, mixture.person(u).covariance() / prior
+        """What own answers, and everybody's, leave of a singleton's prior covariance, in features scaled by it."""
+        return doubt_left(self._learnt.posterior, self.position(user))
+
+    def summary(self) -> Summary:
+        """How alike these users are, and how sure that is; `print` says it in words."""
+        check_is_fitted(self)
+        return summary_of(self)
 
     # -- acting on it ------------------------------------------------------------------------------------------------
 
@@ -481,9 +409,9 @@ class PrefKin(PreferenceModel):
     ) -> ActiveSession:
         """Questions for `user`, starting from the posterior: by default the pair whose answer tells most about it.
 
-        With `user=None` for somebody who has not answered yet, whom `label` may name: it starts from what is known
-        about people in general, and asks first what tells the groups apart (rule "information", which also keeps the
-        groups to which a known user may belong apart, and is quick with many features).
+        With `user=None` for a new user (cold start), whom `label` may name: it starts from the population, and asks
+        first what tells the groups apart (rule "information", which also keeps the groups to which a known user may
+        belong apart, and is quick with many features).
 
         >>> import numpy as np
         >>> from prefkin.data.synthetic import demo_population
@@ -493,7 +421,7 @@ class PrefKin(PreferenceModel):
         ...     session.tell(session.ask(), True)
         >>> session
         ActiveSession(newcomer 'Zoe', 5 answers, rule 'information', no pair twice)
-        >>> session.belief.chance.shape  # of each group, and of standing alone
+        >>> session.belief.chance.shape  # of each group, and of a singleton
         (4,)
         """
         check_is_fitted(self)
@@ -506,32 +434,28 @@ class PrefKin(PreferenceModel):
             return ActiveSession.of_newcomer(self._population, candidates, label=label, **settings)
         habit = float(self.habit_[self.position(user)])
         if rule == "information":
-            person = person_as_population(self._fitted, self.position(user), habit)
+            person = person_as_population(self._learnt.posterior, self.position(user), habit)
             return ActiveSession.of_newcomer(person, candidates, **settings)
         return ActiveSession.from_belief(self.belief(user), candidates, habit=habit, **settings)
 
     def _as_panel(self, Z: FloatArray) -> tuple[Panel, FloatArray]:
-        if len(self._users) * self._fitted.metric.dim**2 > LIMITS.most_numbers:
+        if len(self._users) * self._users.dim**2 > REPORTING.most_numbers:
             raise InvalidParameter(
                 f"{len(self._users)} people with {self._users.dim} features are too many to plan for at once: it takes "
                 "a matrix each; use a model of fewer people or features"
             )
-        return everybody_at_once(self._fitted), self._fitted.metric.rows(Z)
+        return everybody_at_once(self._learnt.posterior, Z)
 
     @cached_property
     def _population(self) -> Population:
-        """Made once for all newcomers."""
+        """Of new users."""
         with single_threaded():
-            return people_in_general(self._fitted, float(np.mean(self.habit_)) if len(self.habit_) else 0.0)
-
-    def _of_digest(self) -> tuple[FloatArray, ...]:
-        mixture, wide = self._fitted.mixture, self._fitted.wide
-        prior = [np.array(each.prior[1:]) for each in (mixture, wide) if each is not None]
-        return self._fitted.metric.root, mixture.share, mixture.prior.m0, *mixture.sites[:3], *prior
+            habit = float(np.mean(self.habit_)) if len(self.habit_) else 0.0
+            return prior_predictive(self._learnt.posterior, habit)
 
     @on_its_threads
     def fold_in(self, Z: ArrayLike | None = None, y: ArrayLike | None = None) -> FoldedIn:
-        """Place a new user, everybody else fixed; without answers, somebody of whom nothing is known.
+        """The posterior of a new user, everybody else fixed; without answers the prior predictive law.
 
         >>> import numpy as np
         >>> from prefkin.data.synthetic import demo_population
@@ -542,18 +466,22 @@ class PrefKin(PreferenceModel):
         """
         check_is_fitted(self)
         model = self if self._in_shards is None else self._in_shards.only([])
-        fitted, belief, own = model._fitted, model._population.nobody, np.zeros(self.n_features_in_)
+        posterior, belief, own = model._learnt.posterior, model._population.nobody, np.zeros(self.n_features_in_)
         if Z is not None or y is not None:
             new = self._newcomer(Z, y)
-            belief, data = model._population.belief(new.rows.Z, new.rows.y), fitted.metric.signed(new)
-            rows = Rows(data.X, np.ones(len(data.X)), data.weights)
-            own = fitted.metric.preferences(fit_preference(rows, ridge=1.0 / fitted.mixture.prior.alone))
-        joined = self.users_[self._groups @ group_chances(fitted, belief) > 0.5]
+            belief, own = model._population.belief(new.rows.Z, new.rows.y), model._estimated(new)[0]
+        joined = self.users_[self.membership_[:, :-1] @ group_probabilities(posterior, belief) > 0.5]
         C = belief.covariance
-        radius = TRUST.caution * float(ball_radius(np.trace(C), (C * C).sum(), self.level))
-        return FoldedIn(belief.mean, joined, radius, own, C, fitted.temperature)
+        radius = REPORTING.caution * float(ball_radius(np.trace(C), (C * C).sum(), self.level))
+        return FoldedIn(belief.mean, joined, radius, own, C, model.temperature_)
 
     # -- on disk -----------------------------------------------------------------------------------------------------
+
+    def _of_digest(self) -> tuple[FloatArray, ...]:
+        posterior, population = self._learnt.posterior, self._learnt.posterior.population
+        scales = np.array([population.within, population.between, population.top, self.temperature_])
+        root = np.empty(0) if population.root is None else population.root
+        return root, posterior.share, population.m0, scales, posterior.messages.eta, *posterior.sites
 
     def _to_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return written(self)
@@ -561,13 +489,11 @@ class PrefKin(PreferenceModel):
     @classmethod
     def from_file(cls, about: dict[str, Any], labels: Any, arrays: dict[str, Any]) -> PrefKin:
         """What `save` wrote."""
-        return restored(
-            cls(**{name: about[name] for name in ("metric", "level", "n_jobs", "random_state")}), about, labels, arrays
-        )
+        return restored(cls(**parameters_from(about)), about, labels, arrays)
 
 
 def _refuse_nothing(rows: UserRows) -> None:
-    """With no difference in any feature there is nothing to learn, not even how unsure to be."""
+    """With no difference in any feature there is nothing to learn, not even a scale."""
     if not (rows.rows.Z.any(axis=1) & (rows.rows.weights > 0)).any():
         raise InvalidComparisons(
             "all comparisons show the same features on both sides, so that they teach nothing; "

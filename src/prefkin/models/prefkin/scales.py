@@ -1,100 +1,88 @@
-"""How far people are from their group's centre, and centres from each other: τ² and ρ² where evidence is highest.
+"""M-step for the variances τ², ρ² and σ²: MacKay's fixed point (1992).
 
-Around which mean m_0 the centres are, follows from both.
+Where evidence is highest, Σ|s|² = Σ tr(A − A S A) for the scores s = a − A m of the users: their squares over the
+number of parameters that the data determine, the uncertainty S of the group means taken out. Likewise for ρ² with the
+scores of the group means, and for σ² with m_0.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from prefkin.data.arrays import FloatArray
-from prefkin.inference.quadratics import DENSE, STACKED_UP_TO, Terms
-from prefkin.models.prefkin.mixture import Apart, Centres, Prior, inverse, pieces
-from prefkin.models.prefkin.settings import LIMITS, SCALES, bounded
+from prefkin.inference.hierarchy import Moments
+from prefkin.inference.model import Groups, Population
+from prefkin.models.prefkin.settings import SCALES
 
-__all__ = ["Scaling", "common_mean", "with_common_mean"]
-
-PROBES = 16  # vectors by which traces of products of large matrices are told, to some percent of a small correction
+__all__ = ["MacKayStep", "StepLength", "bounded", "mackay_factors", "ratio"]
 
 
-class Scaling(NamedTuple):
-    """How τ² and ρ² should change: where evidence is highest, both ratios are 1.
+class StepLength:
+    """Step lengths of Barzilai and Borwein (1988) for a fixed-point iteration x ← x + residual(x).
 
-    A variance is the sum of squares over the number of parameters that the data determine (MacKay, 1992): squares and
-    parameters of users around their centres for τ², of centres around m_0 for ρ², of those alone for both.
+    Residuals that shrink slowly, or grow, ask for longer steps; residuals that turn back for shorter ones.
+
+    >>> x, steps = 8.0, StepLength(most=20.0)
+    >>> for _ in range(4):
+    ...     x += float(steps(np.array([-0.1 * x]))[0])
+    >>> abs(x) < 1e-9
+    True
     """
 
-    within: float
-    between: float
-    determined: float  # parameters that speak about τ²
-    centred: float  # and about ρ²
+    def __init__(self, most: float = SCALES.longest_step) -> None:
+        self.most, self.length = most, 1.0
+        self.last: FloatArray | None = None
 
-    @property
-    def change(self) -> float:
-        """The larger change of both, in logarithms."""
-        return max(abs(float(np.log(self.within))), abs(float(np.log(self.between))))
-
-    @classmethod
-    def of(cls, terms: Terms, share: FloatArray, centres: Centres, apart: Apart, prior: Prior) -> Scaling:
-        """Both changes, from everybody's terms for τ² and the posterior of the centres."""
-        squares, known = _around(terms, share, centres)
-        off = centres.mean - prior.m0
-        centred, d = float((off**2).sum()) / prior.between, len(prior.m0)
-        centres_known = len(off) * d - float(np.einsum("kii->", centres.doubt, dtype=np.float64)) / prior.between
-        off = apart.terms.a - apart.terms.images(np.tile(prior.m0, (len(apart.who), 1)))
-        more = float(apart.weight @ np.einsum("ud,ud->u", off, off))
-        less = float(apart.weight @ np.einsum("uii->u", apart.terms.A, dtype=np.float64))
-        squares, known = squares + more, known + less
-        centred, centres_known = centred + prior.between * more, centres_known + prior.between * less
-        return cls(_ratio(squares, known), _ratio(centred, centres_known), prior.within * known, centres_known)
+    def __call__(self, residual: FloatArray) -> FloatArray:
+        """The step to take."""
+        if self.last is not None:
+            square, agree = float(np.vdot(self.last, self.last)), float(np.vdot(self.last, residual))
+            longer = square / (square - agree) if agree < square else 2.0
+            self.length = float(np.clip(self.length * longer, SCALES.shortest_step, self.most))
+        self.last = residual.copy()
+        return self.length * residual
 
 
-def _ratio(squares: float, known: float) -> float:
-    return float(np.clip(squares / max(known, 1e-12), 1.0 / SCALES.most, SCALES.most)) if known > 0.0 else 1.0
+def bounded(variance: float, size: float) -> float:
+    """Within what a variance may be, for rows of this mean square length."""
+    return float(np.clip(variance, SCALES.least_margin_variance / size, SCALES.most_margin_variance / size))
 
 
-def _around(terms: Terms, share: FloatArray, centres: Centres) -> tuple[float, float]:
-    """Squares of what draws users from their centres, Σ‖a − Am‖², and parameters behind it, Σ tr A − tr(A doubt A)."""
-    d, known = len(centres.mean.T), float(share.sum(axis=1) @ np.einsum("uii->u", terms.A, dtype=np.float64))
-    if d <= STACKED_UP_TO and share.size > DENSE:
-        squares, (who, where) = 0.0, np.nonzero(share)
-        for piece in pieces(len(who), d * d, LIMITS.in_cache):
-            u, k = who[piece], where[piece]
-            A, weight = terms.A[u], share[u, k]
-            off = terms.a[u] - np.matmul(A, centres.mean[k][:, :, None])[:, :, 0]
-            squares += float(weight @ np.einsum("ud,ud->u", off, off))
-            known -= float(weight @ np.einsum("uij,uij->u", np.matmul(A, centres.doubt[k]), A))
-        return squares, known
-    if d <= STACKED_UP_TO:
-        doubt = (share @ centres.doubt.reshape(-1, d * d)).reshape(-1, d, d)
-        known -= float(np.einsum("uij,uij->", np.matmul(terms.A, doubt), terms.A))
-        images = np.matmul(terms.A, centres.mean.T)
-        return float(np.einsum("uk,udk->", share, (terms.a[:, :, None] - images) ** 2)), known
-    signs = np.random.default_rng(0).choice(np.array([-1.0, 1.0]), (d, PROBES)).astype(terms.A.dtype)
-    seen = [
-        np.column_stack([signs, doubt @ signs, mean]).astype(signs.dtype)
-        for doubt, mean in zip(centres.doubt, centres.mean, strict=True)
-    ]
-    squares = 0.0
-    for u, k in zip(*np.nonzero(share), strict=True):
-        image = terms.A[u] @ seen[k]
-        squares += share[u, k] * float(((terms.a[u] - image[:, -1]) ** 2).sum())
-        known -= share[u, k] * float((image[:, :PROBES] * image[:, PROBES:-1]).sum(dtype=np.float64)) / PROBES
-    return squares, known
+def ratio(squares: Any, known: Any) -> float:
+    """MacKay's factor on a variance."""
+    return float(np.clip(squares / max(known, 1e-300), 1.0 / SCALES.most_change, SCALES.most_change))
 
 
-def with_common_mean(centres: Centres, apart: Apart, prior: Prior) -> Prior:
-    """The prior with m_0, and with σ² as it and its doubt say."""
-    m0, covariance = common_mean(centres, apart, prior)
-    return prior._replace(m0=m0, top=bounded(float(m0 @ m0 + np.trace(covariance)) / len(m0)))
+def mackay_factors(scores: FloatArray, groups: Groups) -> FloatArray:
+    """On τ² and ρ²; scores: [of cluster members, of singletons] x [squares, degrees of freedom].
+
+    Singletons speak about τ² + ρ², and count for both.
+    """
+    between = ratio(groups.squares + scores[1, 0], groups.known + scores[1, 1])
+    return np.array([ratio(*scores.sum(axis=0)), between])
 
 
-def common_mean(centres: Centres, apart: Apart, prior: Prior) -> tuple[FloatArray, FloatArray]:
-    """m_0 given who belongs where, and its covariance."""
-    d, kept = len(prior.m0), centres.doubt / prior.between  # (I + ρ²A)⁻¹
-    precision = np.eye(d) / prior.top + (len(kept) * np.eye(d) - kept.sum(axis=0, dtype=np.float64)) / prior.between
-    precision += np.einsum("u,uij->ij", apart.weight, apart.terms.A)
-    covariance = inverse(precision[None])[0]
-    return covariance @ (np.einsum("kij,kj->i", kept, centres.sums.a) + apart.weight @ apart.terms.a), covariance
+class MacKayStep:
+    """τ², ρ² and, where clustered, σ² and m_0, for rows of this mean square length."""
+
+    def __init__(self, size: float) -> None:
+        self.size, self.steps = size, StepLength()
+
+    def __call__(self, moments: Moments, groups: Groups, population: Population) -> tuple[Population, float]:
+        """The next population, and the largest change of a logarithm of τ² and ρ²."""
+        step = self.steps(np.log(mackay_factors(moments.scores.sum(axis=0), groups)))
+        factors = np.exp(np.clip(step, -SCALES.most_step, SCALES.most_step))
+        new = replace(
+            population,
+            within=bounded(population.within * factors[0], self.size),
+            between=bounded(population.between * factors[1], self.size),
+        )
+        change = max(abs(np.log(new.within / population.within)), abs(np.log(new.between / population.between)))
+        if population.clustered:
+            known = len(population.m0) - np.trace(groups.m0_cov) / population.top
+            top = ratio(groups.m0 @ groups.m0 / population.top + 1.0, known + 1.0)
+            new = replace(new, m0=groups.m0, top=bounded(population.top * top, self.size))
+        return new, float(change)

@@ -1,0 +1,192 @@
+"""From comparisons to a fitted model: candidates, held-out answers, the chosen model of all users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from prefkin.data.arrays import FloatArray
+from prefkin.data.folds import Split, leverage, splits_of
+from prefkin.data.rows import UserRows, with_weight
+from prefkin.inference.ep import Convergence, Fit, run
+from prefkin.inference.likelihood import Logistic
+from prefkin.inference.model import GAUSSIAN, Design, Likelihood, PopulationLaw
+from prefkin.models.prefkin.covariance import STRUCTURES, Structure
+from prefkin.models.prefkin.partition.search import log_evidence, search
+from prefkin.models.prefkin.posterior import Posterior
+from prefkin.models.prefkin.scales import MacKayStep
+from prefkin.models.prefkin.selection import (
+    Calibration,
+    Candidate,
+    HeldOut,
+    best_temperature,
+    calibrate,
+    gain_over_pooled,
+    rescaled,
+)
+from prefkin.models.prefkin.settings import SELECTION
+
+__all__ = ["Learnt", "Specification", "design_of", "learn"]
+
+
+@dataclass(frozen=True, eq=False)
+class Specification:
+    """What a fit is asked to do."""
+
+    structures: tuple[Structure, ...] | None = None  # covariance structures to choose from; None: all that apply
+    predict_for: str = "auto"  # what held-out answers stand for (`held_out_folds`)
+    likelihood: Likelihood = field(default_factory=Logistic)
+    law: PopulationLaw = GAUSSIAN
+    random_state: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """The chosen model of all users."""
+
+    posterior: Posterior
+    structure: str  # "groups", "by degrees", "one group" or "unrelated"
+    candidate: str  # name of the chosen candidate
+    calibration: Calibration  # temperature, and factors on the variances by evidence
+    evidence: dict[str, float]  # log evidence of each candidate
+    losses: dict[str, float]  # held-out log-loss of each candidate that was judged
+    n_iter: int
+    converged: bool
+    over_pooled: tuple[float, float] | None = None  # `gain_over_pooled`, where heterogeneity is continuous
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """A candidate with its fit to the rows along which choices are made."""
+
+    candidate: Candidate
+    fit: Fit
+    evidence: float
+
+
+def design_of(rows: UserRows, likelihood: Likelihood) -> Design:
+    """All comparisons."""
+    offset = None if rows.habits is None else rows.habits[rows.owner]
+    return Design.of(likelihood, rows.rows.Z, rows.rows.y, rows.rows.weights, rows.starts, offset)
+
+
+def learn(rows: UserRows, specification: Specification) -> Learnt:
+    """The model that held-out answers speak for, of all users."""
+    rows = with_weight(rows)
+    design = design_of(rows, specification.likelihood)
+    rotatable = specification.structures is None or all(each.isotropic for each in specification.structures)
+    basis = leading_directions(design) if rotatable else None
+    small = design if basis is None else design.with_root(basis)
+    every = candidates_of(small, specification, whole=basis is None)
+    fitted = not_far_behind(every)
+    order = leverage(rows) if rows.dim <= SELECTION.full_up_to else None
+    splits = splits_of(
+        rows, specification.predict_for, folds=SELECTION.folds, order=order, deals=SELECTION.deals, X=small.X,
+        enough=SELECTION.enough_judged,
+    )  # fmt: skip
+    held = held_out(small, splits, fitted) if splits else {}
+    losses = {name: best_temperature(one.log_odds(), one.weight).loss for name, one in held.items()}
+    chosen = _chosen(fitted, losses)
+    name, fit, calibration, over_pooled = chosen.candidate.name, chosen.fit, Calibration(0.0, 1.0), None
+    if splits:
+        calibration = calibrate(held[name])
+        over_pooled = None if chosen.candidate.clustered else gain_over_pooled(held[name], calibration)
+    if basis is not None:
+        fit = lifted(design, fit, basis)
+    fit = rescaled(design, fit, calibration.within, calibration.between, SELECTION.last_iter)
+    posterior = Posterior.of(design, fit)
+    evidence = {each.candidate.name: each.evidence for each in every}
+    return Learnt(
+        posterior, structure_of(posterior), name, calibration, evidence, losses, fit.n_iter, fit.converged, over_pooled
+    )
+
+
+def leading_directions(design: Design) -> FloatArray | None:
+    """(d, r) orthonormal directions in which rows vary most; None where features are few."""
+    if design.dim <= SELECTION.directions:
+        return None
+    _, axes = np.linalg.eigh((design.X * design.weight[:, None]).T @ design.X)
+    return np.ascontiguousarray(axes[:, -SELECTION.directions :])
+
+
+def candidates_of(design: Design, specification: Specification, *, whole: bool) -> list[_Fitted]:
+    """Continuous heterogeneity with each structure that applies, then the best clusters, fitted."""
+    structures = specification.structures
+    if structures is None:
+        few = 1 < design.dim <= SELECTION.full_up_to
+        names = list(STRUCTURES) if few else ["isotropic", "scaled"] if whole else ["isotropic"]
+        structures = tuple(STRUCTURES[name] for name in names)
+    continuous = [
+        _fitted(design, Candidate(structure, specification.law), candidate_fit)
+        for structure in structures
+        for candidate_fit in [Candidate(structure, specification.law).fit(design)]
+    ]
+    best = max(continuous, key=lambda each: each.evidence)
+    if design.n_users < 3:
+        return continuous
+    clusters = []
+    for start in _starts(continuous, best):
+        candidate = replace(start.candidate, clustered=True)
+        clusters.append(_fitted(design, candidate, search(design, start.fit).fit))
+    return [*continuous, max(clusters, key=lambda each: each.evidence)]
+
+
+def not_far_behind(fitted: list[_Fitted]) -> list[_Fitted]:
+    """Candidates for held-out answers: clusters only where they have the evidence for them."""
+    best = max(each.evidence for each in fitted if not each.candidate.clustered)
+    least = {False: best - SELECTION.far_behind, True: best + SELECTION.clearly}
+    return [each for each in fitted if each.evidence > least[each.candidate.clustered]]
+
+
+def _starts(continuous: list[_Fitted], best: _Fitted) -> list[_Fitted]:
+    """Where clusters are sought: in the units of the features, and in the metric that explains most without them."""
+    alike = best.candidate.structure.step is None and best.evidence < continuous[0].evidence + SELECTION.far_behind
+    return [continuous[0]] if alike or best is continuous[0] else [continuous[0], best]
+
+
+def _fitted(design: Design, candidate: Candidate, fit: Fit) -> _Fitted:
+    free = 0.5 * candidate.structure.parameters(design.dim)
+    return _Fitted(candidate, fit, log_evidence(design, fit) - free)
+
+
+def _chosen(fitted: list[_Fitted], losses: dict[str, float]) -> _Fitted:
+    """The least held-out log-loss; clusters, which have the evidence for them, unless they clearly lose."""
+
+    def loss(each: _Fitted) -> float:
+        margin = SELECTION.clearly if each.candidate.clustered else 0.0
+        return losses.get(each.candidate.name, -each.evidence) - margin
+
+    return min(fitted, key=loss)
+
+
+def held_out(design: Design, splits: list[Split], fitted: list[_Fitted]) -> dict[str, HeldOut]:
+    """Every candidate learnt in every fold from nothing."""
+    found: dict[str, HeldOut] = {}
+    for each in fitted:
+        start = None
+        if each.candidate.clustered:
+            continuous = replace(each.candidate, clustered=False)
+            start = found.get(continuous.name) or HeldOut(design, splits, continuous)
+        found[each.candidate.name] = HeldOut(design, splits, each.candidate, start)
+    return found
+
+
+def structure_of(posterior: Posterior) -> str:
+    """What was found, in two words."""
+    population, U = posterior.population, len(posterior)
+    if population.clustered:
+        sizes = np.bincount(np.argmax(posterior.share, axis=1), minlength=posterior.share.shape[1])
+        return "one group" if sizes[:-1].max(initial=0) == U else "groups"
+    common, apart = float((posterior.groups.means[0] ** 2).sum()), posterior.design.dim * population.within
+    if U == 1 or apart >= SELECTION.unrelated * common:
+        return "unrelated"
+    return "one group" if apart <= SELECTION.alike * common else "by degrees"
+
+
+def lifted(design: Design, fit: Fit, basis: FloatArray) -> Fit:
+    """An isotropic fit along some directions, learnt on in all features."""
+    population = replace(fit.population, root=None, m0=basis @ fit.population.m0)
+    m_step, rules = MacKayStep(design.size), Convergence(max_iter=SELECTION.lift_iter)
+    return run(design, fit.sites, fit.share, population, m_step=m_step, spread=fit.spread, rules=rules)
