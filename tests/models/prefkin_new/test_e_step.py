@@ -88,7 +88,7 @@ SMALL = _small()
 
 
 def test_users_of_no_sample_are_estimated_as_well_as_those_in_it():
-    rows, theta = crowd(1, users=240)
+    rows, theta = crowd(4, users=240, dim=6)
     few = fitted(only(rows, np.arange(0, 240, 2)))
     whole, placed = fitted(rows), everybody(design_of(rows, Logistic()), few)
     error, reference = (float(np.mean((each.theta - theta) ** 2)) for each in (placed, whole))

@@ -52,6 +52,7 @@ from prefkin.models.prefkin.out_of_core.files import (
     write_arrays,
 )
 from prefkin.models.prefkin.out_of_core.users import OutOfCore, UserTable, in_double
+from prefkin.models.prefkin.parameters import specification_of
 from prefkin.models.prefkin.settings import PASSES
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def fit_out_of_core(model: PrefKin, data: ShardedComparisons) -> OutOfCore:
 
 
 def _fitted(model: PrefKin, data: ShardedComparisons, home: Path) -> OutOfCore:
-    specification, file = model._specification(), home / "sample.npz"
+    specification, file = specification_of(model), home / "sample.npz"
     rows = _sample(data)
     if file.exists():
         learnt = as_learnt(read_arrays(file), specification, design_of(rows, specification.likelihood))

@@ -27,6 +27,7 @@ from prefkin.models.files import LATER, PEOPLE, read_in_shards, write_in_shards
 from prefkin.models.prefkin.file import PARAMETERS, VERSION, parameters_from, refuse_objects
 from prefkin.models.prefkin.fitting import Learnt, design_of
 from prefkin.models.prefkin.out_of_core.files import as_learnt, of_learnt
+from prefkin.models.prefkin.parameters import specification_of
 from prefkin.models.prefkin.posterior import Posterior
 from prefkin.models.prefkin.settings import REPORTING
 
@@ -241,7 +242,7 @@ def load_in_shards(folder: Path) -> PrefKin:
     about, arrays, data = read_in_shards(folder)
     model = PrefKin(**parameters_from(about))
     later = folder / LATER if data.later is not None else None
-    learnt = as_learnt(arrays | {"about": np.array(about["learnt"])}, model._specification())
+    learnt = as_learnt(arrays | {"about": np.array(about["learnt"])}, specification_of(model))
     counts, sums = arrays["counts"], arrays["sums"]
     model._past = dict(about.get("past", {}))
     model._keep_shards(OutOfCore(data, folder / PEOPLE, model.get_params(), learnt, counts, sums, later))
