@@ -35,6 +35,7 @@ class Structure:
     dof: float = 0.0  # degrees of freedom of the prior, and
     dof_per_feature: float = 0.0
     parameters: Callable[[int], float] = float  # free ones, of d features
+    known: Population | None = None  # hyperparameters from a sample of the users, to begin with
 
     @property
     def isotropic(self) -> bool:

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from prefkin.data.arrays import FloatArray
-from prefkin.data.folds import Split, leverage, splits_of
-from prefkin.data.rows import UserRows, with_weight
+from prefkin.data.arrays import FloatArray, IntArray
+from prefkin.data.folds import Split, by_content, leverage, splits_of
+from prefkin.data.rows import UserRows, only, spread, with_weight
 from prefkin.inference.ep import Convergence, Fit, run
 from prefkin.inference.likelihood import Logistic
 from prefkin.inference.model import GAUSSIAN, Design, Likelihood, PopulationLaw
+from prefkin.models.calls import generator
 from prefkin.models.prefkin.covariance import STRUCTURES, Structure
+from prefkin.models.prefkin.everybody import everybody
 from prefkin.models.prefkin.partition.search import log_evidence, search
 from prefkin.models.prefkin.posterior import Posterior
 from prefkin.models.prefkin.scales import MacKayStep
@@ -26,7 +28,7 @@ from prefkin.models.prefkin.selection import (
     gain_over_pooled,
     rescaled,
 )
-from prefkin.models.prefkin.settings import SELECTION
+from prefkin.models.prefkin.settings import SEARCH, SELECTION
 
 __all__ = ["Learnt", "Specification", "design_of", "learn"]
 
@@ -55,6 +57,7 @@ class Learnt:
     n_iter: int
     converged: bool
     over_pooled: tuple[float, float] | None = None  # `gain_over_pooled`, where heterogeneity is continuous
+    start: Structure | None = None  # the covariance structure, with the hyperparameters that were learnt
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +76,47 @@ def design_of(rows: UserRows, likelihood: Likelihood) -> Design:
 
 
 def learn(rows: UserRows, specification: Specification) -> Learnt:
-    """The model that held-out answers speak for, of all users."""
+    """The model that held-out answers speak for, of all users.
+
+    Of many users some choose the covariance structure, and of very many some teach the hyperparameters and the groups.
+    """
     rows = with_weight(rows)
+    crowd = sample_of_users(rows, SEARCH.most_work, SEARCH.most_users, specification.random_state)
+    if len(crowd) < len(rows):
+        learnt = learn(only(rows, crowd), specification)
+        posterior = everybody(design_of(rows, specification.likelihood), learnt.posterior)
+        return replace(learnt, posterior=posterior, structure=structure_of(posterior))
+    few = sample_of_users(rows, SELECTION.most_work, SELECTION.most_users, specification.random_state)
+    if len(few) == len(rows) or specification.structures is not None:
+        return learn_from(rows, specification)
+    start = learn_from(only(rows, few), specification, clusters=False).start
+    assert start is not None
+    return learn_from(rows, replace(specification, structures=(start,)))
+
+
+def sample_of_users(rows: UserRows, most_work: float, most_users: int, random_state: Any) -> IntArray:
+    """Positions of users whose E-steps take about `most_work` multiplications, but at least `most_users`.
+
+    Chosen by what they answered, not by their place; drawn, where there is a seed.
+    """
+    d = rows.dim
+    each = float(np.mean(np.diff(rows.starts) * np.minimum(np.diff(rows.starts) + 1, d))) * d
+    most = max(int(most_work / max(each, 1.0)), most_users)
+    if len(rows) <= most:
+        return np.arange(len(rows))
+    order = by_content(rows)
+    if random_state is None:
+        return np.sort(order[spread(len(rows), most)])
+    return np.sort(generator(random_state).permutation(order)[:most])
+
+
+def learn_from(rows: UserRows, specification: Specification, *, clusters: bool = True) -> Learnt:
+    """The model that held-out answers speak for, of these users."""
     design = design_of(rows, specification.likelihood)
     rotatable = specification.structures is None or all(each.isotropic for each in specification.structures)
     basis = leading_directions(design) if rotatable else None
     small = design if basis is None else design.with_root(basis)
-    every = candidates_of(small, specification, whole=basis is None)
+    every = candidates_of(small, specification, whole=basis is None, clusters=clusters)
     fitted = not_far_behind(every)
     order = leverage(rows) if rows.dim <= SELECTION.full_up_to else None
     splits = splits_of(
@@ -99,8 +136,9 @@ def learn(rows: UserRows, specification: Specification) -> Learnt:
     posterior = Posterior.of(design, fit)
     evidence = {each.candidate.name: each.evidence for each in every}
     return Learnt(
-        posterior, structure_of(posterior), name, calibration, evidence, losses, fit.n_iter, fit.converged, over_pooled
-    )
+        posterior, structure_of(posterior), name, calibration, evidence, losses, fit.n_iter, fit.converged, over_pooled,
+        replace(chosen.candidate.structure, known=None if basis is not None else chosen.fit.population),
+    )  # fmt: skip
 
 
 def leading_directions(design: Design) -> FloatArray | None:
@@ -111,7 +149,7 @@ def leading_directions(design: Design) -> FloatArray | None:
     return np.ascontiguousarray(axes[:, -SELECTION.directions :])
 
 
-def candidates_of(design: Design, specification: Specification, *, whole: bool) -> list[_Fitted]:
+def candidates_of(design: Design, specification: Specification, *, whole: bool, clusters: bool) -> list[_Fitted]:
     """Continuous heterogeneity with each structure that applies, then the best clusters, fitted."""
     structures = specification.structures
     if structures is None:
@@ -124,13 +162,13 @@ def candidates_of(design: Design, specification: Specification, *, whole: bool) 
         for candidate_fit in [Candidate(structure, specification.law).fit(design)]
     ]
     best = max(continuous, key=lambda each: each.evidence)
-    if design.n_users < 3:
+    if design.n_users < 3 or not clusters:
         return continuous
-    clusters = []
+    clustered = []
     for start in _starts(continuous, best):
         candidate = replace(start.candidate, clustered=True)
-        clusters.append(_fitted(design, candidate, search(design, start.fit).fit))
-    return [*continuous, max(clusters, key=lambda each: each.evidence)]
+        clustered.append(_fitted(design, candidate, search(design, start.fit).fit))
+    return [*continuous, max(clustered, key=lambda each: each.evidence)]
 
 
 def not_far_behind(fitted: list[_Fitted]) -> list[_Fitted]:

@@ -49,8 +49,13 @@ class Candidate:
 
 def fit_continuous(design: Design, structure: Structure, law: PopulationLaw) -> Fit:
     """Continuous heterogeneity with this covariance structure."""
-    population = replace(structure.start(design), law=law)
+    population = replace(structure.known or structure.start(design), law=law)
     sites = Sites.start(design, SCALES.first_margin_variance)
+    if structure.known is not None:
+        rules, share = Convergence(max_iter=SELECTION.known_iter), np.ones((design.n_users, 1))
+        return run(
+            design, sites, share, population, m_step=structure.m_step(design), learn=structure.learn, rules=rules
+        )
     rules, m_step = Convergence(max_iter=SELECTION.max_iter), structure.m_step(design)
     share = np.ones((design.n_users, 1))
     learn = partial(run, design, m_step=m_step, learn=structure.learn, rules=rules)

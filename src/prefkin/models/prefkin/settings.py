@@ -62,6 +62,10 @@ class Search:
     """Passes of reassignment in a round."""
     least_share: float = 0.01
     """Clusters whose responsibilities sum to less are dropped."""
+    most_users: int = 1000
+    """Of more users some teach the hyperparameters and the groups: at least so many,"""
+    most_work: float = 4e8
+    """and as many as take so many multiplications in an E-step."""
     most_numbers: int = 1 << 25
     """Numbers of the matrices of those users among whom groups are sought: a quarter of a gigabyte."""
 
@@ -99,6 +103,12 @@ class Selection:
     """Beyond so many features choices are made along the leading directions of the rows."""
     max_iter: int = 15
     """Iterations of a fit of continuous heterogeneity before and after `best_scale`, at most."""
+    known_iter: int = 6
+    """Iterations of such a fit, at most, whose hyperparameters a sample of the users has taught."""
+    most_users: int = 200
+    """Of more users some choose the covariance structure: at least so many,"""
+    most_work: float = 2.5e6
+    """and as many as take so many multiplications in an E-step."""
     enough_judged: int = 3000
     """Folds are judged until there are so many held-out answers: more do not change a choice."""
     last_iter: int = 60
