@@ -4,7 +4,8 @@
 
 Given b_u, the answers of a user to rows with cavities N(c_i, s_i) have the log likelihood Σ log E p(y_i | m_i + b_u).
 One Newton step makes it a Gaussian measurement of b_u, and the measurements of all users give μ and s² by evidence.
-Preferences are learnt again with the biases as offsets where the evidence for a bias is clear. Rows whose first side
+Where the evidence for a bias is clear the sites are matched again with the biases as offsets; hyperparameters and
+temperature stay, since folds that knew the biases would know what they hold out. Rows whose first side
 was nearly always preferred were written with the winner first, and say nothing about sides.
 """
 
@@ -19,7 +20,7 @@ from prefkin.data.arrays import FloatArray, above_zero
 from prefkin.data.rows import UserRows
 from prefkin.inference.ep import Convergence, Fit, cavities, run
 from prefkin.inference.model import Design
-from prefkin.models.prefkin.fitting import Learnt, Specification, learn
+from prefkin.models.prefkin.fitting import Learnt, Specification, design_of
 from prefkin.models.prefkin.posterior import Posterior
 from prefkin.models.prefkin.scales import MacKayStep
 from prefkin.models.prefkin.settings import POSITION_BIAS
@@ -44,7 +45,10 @@ def with_position_bias(rows: UserRows, specification: Specification, learnt: Lea
     found = find_biases(learnt.posterior)
     if found.evidence < POSITION_BIAS.clearly:
         return rows, learnt
-    return (biased := replace(rows, habits=found.each)), learn(biased, specification)
+    rows = replace(rows, habits=found.each)
+    design, posterior = design_of(rows, specification.likelihood), learnt.posterior
+    fit = run(design, posterior.sites, posterior.share, posterior.population, spread=posterior.spread)
+    return rows, replace(learnt, posterior=Posterior.of(design, fit), n_iter=fit.n_iter, converged=fit.converged)
 
 
 def sides_mean_something(rows: UserRows) -> bool:
