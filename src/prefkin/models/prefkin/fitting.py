@@ -172,10 +172,9 @@ def candidates_of(design: Design, specification: Specification, *, whole: bool, 
 
 
 def not_far_behind(fitted: list[_Fitted]) -> list[_Fitted]:
-    """Candidates for held-out answers: clusters only where they have the evidence for them."""
+    """Candidates for held-out answers."""
     best = max(each.evidence for each in fitted if not each.candidate.clustered)
-    least = {False: best - SELECTION.far_behind, True: best + SELECTION.clearly}
-    return [each for each in fitted if each.evidence > least[each.candidate.clustered]]
+    return [each for each in fitted if each.evidence > best - SELECTION.far_behind]
 
 
 def _starts(continuous: list[_Fitted], best: _Fitted) -> list[_Fitted]:
@@ -190,13 +189,21 @@ def _fitted(design: Design, candidate: Candidate, fit: Fit) -> _Fitted:
 
 
 def _chosen(fitted: list[_Fitted], losses: dict[str, float]) -> _Fitted:
-    """The least held-out log-loss; clusters, which have the evidence for them, unless they clearly lose."""
+    """The least held-out log-loss of continuous heterogeneity; clusters where held-out answers and evidence agree.
+
+    Evidence and held-out log-loss are added up, and neither may speak against clusters clearly by itself.
+    """
 
     def loss(each: _Fitted) -> float:
-        margin = SELECTION.clearly if each.candidate.clustered else 0.0
-        return losses.get(each.candidate.name, -each.evidence) - margin
+        return losses.get(each.candidate.name, -each.evidence)
 
-    return min(fitted, key=loss)
+    continuous = [each for each in fitted if not each.candidate.clustered]
+    best, evidence = min(continuous, key=loss), max(each.evidence for each in continuous)
+    for each in fitted:
+        gain = loss(best) - loss(each)
+        if each.candidate.clustered and gain > -SELECTION.clearly:
+            return each if gain + each.evidence - evidence > SELECTION.clearly else best
+    return best
 
 
 def held_out(design: Design, splits: list[Split], fitted: list[_Fitted]) -> dict[str, HeldOut]:
