@@ -27,6 +27,7 @@ part: Callable[[Callable[..., Any]], Any] = njit(forceinline=True, **OPTIONS)
 
 BY_HAND = 40  # matrices up to this size are inverted by elimination, larger ones by LAPACK
 NEGLIGIBLE = 1e-6  # responsibility below which a component is left out
+MOST_NODES = 300  # of the quadrature, to either side: with more, the answer is as good as certain
 ROOT_2, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 FARTHEST = -37.0  # standard deviations beyond which the normal distribution function underflows
 
@@ -382,7 +383,8 @@ def tilted_power(c: Any, s: Any, power: Any) -> Any:
             break
         mode = mode + pull / bend if low < mode + pull / bend < high else 0.5 * (low + high)
     width = 1.0 / math.sqrt(1.0 / s + 1.0)
-    n, top = int(6.0 * math.sqrt(s) / width) + 1, power * log_sigmoid(mode) - 0.5 * (mode - c) ** 2 / s
+    n, top = min(int(6.0 * math.sqrt(s) / width) + 1, MOST_NODES), power * log_sigmoid(mode) - 0.5 * (mode - c) ** 2 / s
+    width = max(width, 6.0 * math.sqrt(s) / n)
     mass, first, second = 0.0, 0.0, 0.0
     for k in range(-n, n + 1):
         m = mode + width * k

@@ -7,6 +7,7 @@ w < 1 has the likelihood p(y | m)ʷ.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,11 +16,13 @@ import numpy as np
 
 from prefkin.data.arrays import BoolArray, FloatArray
 from prefkin.inference.factors import Factors
-from prefkin.inference.hierarchy import Moments, group_posterior, messages_of, user_moments
+from prefkin.inference.hierarchy import Moments, group_posterior, log_evidence, messages_of, user_moments
 from prefkin.inference.likelihood import Laplace
 from prefkin.inference.model import Design, Gaussian, Groups, Population
 
 __all__ = ["Convergence", "Each", "Fit", "MStep", "Sites", "cavities", "run", "run_each", "sweep"]
+
+LINE_STEPS = 30  # halvings of a step in the search for the mode
 
 MStep = Callable[[Moments, Groups, Population], tuple[Population, float]]
 
@@ -33,6 +36,7 @@ class Convergence:
     damping: float = 0.7  # factor on the step length when changes grow,
     least_damping: float = 0.1  # down to this
     diverged: float = 1.0  # change after `max_iter` from which Laplace's approximation takes over
+    least_newton: int = 30  # iterations at least of Laplace's approximation
     least_cavity: float = 0.1  # share of a margin's precision that the cavity keeps at least
 
 
@@ -66,6 +70,7 @@ class Fit(NamedTuple):
     spread: FloatArray  # (U,)
     n_iter: int
     converged: bool
+    laplace: bool = False  # are the sites Laplace's approximation?
 
 
 def cavities(
@@ -119,19 +124,46 @@ def run(
 ) -> Fit:
     """Sites, and hyperparameters with an `m_step`, until neither changes; `groups` whose means are known stay as given.
 
-    `learn` says what the M-step needs (`_ep_kernels.margins`); `spread` is where users' factors start.
+    `learn` says what the M-step needs (`_ep_kernels.margins`); `spread` is where users' factors start. Where expectation
+    propagation diverged, or claims evidence that no answers have, Laplace's approximation at the mode takes over from
+    the beginning; with the likelihood `Laplace` it is used in the first place.
     """
-    rows, damping, before = design.with_root(population.root), 1.0, np.inf
+    again = copy.deepcopy(m_step)
     spread = np.ones(design.n_users) if spread is None else spread
-    law, normal = population.law, isinstance(population.law, Gaussian)
+    rest = {"learn": learn, "groups": groups, "spread": spread, "rules": rules}
+    try:
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            fit, change = _iterate(design, sites, share, population, m_step, **rest)
+            good = change <= rules.diverged and (groups is not None or log_evidence(fit.messages, fit.population) <= 0.0)
+    except np.linalg.LinAlgError:
+        good = False
+    if good or isinstance(design.likelihood, Laplace) or not hasattr(design.likelihood, "log_likelihood"):
+        return fit
+    design, zero = replace(design, likelihood=Laplace(design.likelihood)), np.zeros(len(design.y))
+    rest["rules"] = replace(rules, max_iter=max(rules.max_iter, rules.least_newton))
+    return _iterate(design, Sites(zero, zero, zero), share, population, again, **rest)[0]
+
+
+def _iterate(
+    design: Design, sites: Sites, share: FloatArray, population: Population, m_step: MStep | None, *, learn: int,
+    groups: Groups | None, spread: FloatArray, rules: Convergence,
+) -> tuple[Fit, float]:  # fmt: skip
+    """The loop, and the largest change of a margin at its end."""
+    rows, damping, before = design.with_root(population.root), 1.0, np.inf
+    law, normal, laplace = population.law, isinstance(population.law, Gaussian), isinstance(design.likelihood, Laplace)
     learn, messages = learn if m_step is not None else 0 if normal else 1, Factors.none(design.dim)
     for n_iter in range(1, rules.max_iter + 1):
         if groups is None:
             messages = messages_of(rows, *sites, spread, share, population)
         found = groups or group_posterior(messages, population)
         moments = user_moments(rows, sites.tau, sites.nu, spread, share, found, population, learn)
-        new_sites, changes = sweep(rows, sites, moments.mean, moments.variance, damping, rules.least_cavity)
+        if laplace:
+            new_sites, changes = _newton(rows, sites, moments, share, population, groups, spread)
+        else:
+            new_sites, changes = sweep(rows, sites, moments.mean, moments.variance, damping, rules.least_cavity)
         change = float(changes.max(initial=0.0))
+        if not np.isfinite(change):
+            break
         new_population, moved = (population, 0.0) if m_step is None else m_step(moments, found, population)
         converged = change < rules.tol and moved < rules.tol
         if converged or n_iter == rules.max_iter:
@@ -143,10 +175,46 @@ def run(
         if new_population.root is not population.root:
             rows = design.with_root(new_population.root)
         sites, population, before = new_sites, new_population, change
-    fit = Fit(sites, share, population, found, messages, moments, spread, n_iter, converged)
-    if change > rules.diverged or not np.isfinite(change):
-        return _laplace(design, fit, groups, rules)
-    return fit
+    converged = bool(np.isfinite(change)) and converged
+    fit = Fit(sites, share, population, found, messages, moments, spread, n_iter, converged, laplace)
+    return fit, change if np.isfinite(change) else np.inf
+
+
+def _newton(
+    rows: Design, sites: Sites, moments: Moments, share: FloatArray, population: Population, groups: Groups | None,
+    spread: FloatArray,
+) -> tuple[Sites, FloatArray]:  # fmt: skip
+    """Laplace's sites after a step of Newton's method to the joint mode, and the changes of margins without limits.
+
+    The margins m are the posterior mean under the sites, so that the prior pulls by tau m − nu there. On the line to
+    the new margins this pull is linear, and the log posterior concave: its maximum is found by bisection, for all users
+    together or, where `groups` are given, for each.
+    """
+    likelihood, m = rows.likelihood.likelihood, moments.mean
+    _, slope, bend = likelihood.log_likelihood(rows.y, m + rows.offset)
+    tau = rows.weight * np.maximum(-bend, 0.0)
+    nu = rows.weight * slope + tau * m
+    if groups is None:
+        messages = messages_of(rows, tau, nu, np.zeros_like(tau), spread, share, population)
+        found, line, n_lines = group_posterior(messages, population), np.zeros_like(rows.owner), 1
+    else:
+        found, line, n_lines = groups, rows.owner, rows.n_users
+    move = user_moments(rows, tau, nu, spread, share, found, population).mean - m
+    pull, bend_of_pull = sites.nu - sites.tau * m, nu - tau * (m + move) - (sites.nu - sites.tau * m)
+    low, high = np.zeros(n_lines), np.full(n_lines, 2.0)
+    for _ in range(LINE_STEPS):
+        step = 0.5 * (low + high)
+        s = step[line]
+        slope = rows.weight * likelihood.log_likelihood(rows.y, m + s * move + rows.offset)[1]
+        uphill = np.bincount(line, move * (slope - pull - s * bend_of_pull), n_lines) > 0
+        low, high = np.where(uphill, step, low), np.where(uphill, high, step)
+        if (low >= 0.9).all() and (high <= 1.1).all():
+            break
+    s = np.minimum(0.5 * (low + high), 1.0)[line]
+    m = m + s * move
+    nu = pull + s * bend_of_pull + tau * m  # with which m is the posterior mean
+    level = rows.weight * likelihood.log_likelihood(rows.y, m + rows.offset)[0] - (nu - 0.5 * tau * m) * m
+    return Sites(tau, nu, level), np.abs(move) / np.sqrt(moments.variance)
 
 
 class Each(NamedTuple):
@@ -216,12 +284,3 @@ def _deviation(moments: Moments, spread: FloatArray, population: Population) -> 
     off = moments.scores[:, :, 0] - moments.scores[:, :, 1]
     variances = np.array([population.within, population.within + population.between])
     return spread * (off @ variances + moments.t.shape[1])
-
-
-def _laplace(design: Design, fit: Fit, groups: Groups | None, rules: Convergence) -> Fit:
-    """The fit by Laplace's approximation under its hyperparameters, where expectation propagation diverged."""
-    if isinstance(design.likelihood, Laplace) or not hasattr(design.likelihood, "log_likelihood"):
-        return fit
-    design = replace(design, likelihood=Laplace(design.likelihood))
-    start = Sites.start(design, fit.population.within * design.with_root(fit.population.root).size)
-    return run(design, start, fit.share, fit.population, groups=groups, rules=rules)

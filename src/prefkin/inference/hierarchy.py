@@ -19,7 +19,9 @@ from prefkin.inference import _ep_kernels
 from prefkin.inference.factors import Factors
 from prefkin.inference.model import Design, Groups, Population
 
-__all__ = ["Moments", "blocks_of", "group_posterior", "messages_of", "user_factors", "user_moments"]
+__all__ = [
+    *("Moments", "blocks_of", "group_posterior", "log_evidence", "messages_of", "user_factors", "user_moments"),
+]
 
 MOST_BLOCKS = 8
 BLOCK_WORK = 1 << 23  # multiplications that are worth a block
@@ -100,6 +102,14 @@ def group_posterior(messages: Factors, population: Population) -> Groups:
         covs = covs + H @ m0_cov @ H.transpose(0, 2, 1)
         means, covs = np.vstack([means, m0]), np.concatenate([covs, m0_cov[None]])
     return Groups(means, covs, m0, m0_cov, known, squares)
+
+
+def log_evidence(messages: Factors, population: Population) -> float:
+    """Log evidence of the answers, where users' shares are 0 or 1; m_0 of clusters integrated out."""
+    if not population.clustered:
+        return float(messages.log_integral(population.m0, population.between)[0])
+    top = messages[:-1].marginalise(population.between).summed(np.ones((len(messages) - 1, 1))) + messages[-1:]
+    return float(top.log_integral(np.zeros(messages.dim), population.top)[0])
 
 
 def user_moments(

@@ -41,7 +41,10 @@ import numpy as np
 
 from prefkin.data.arrays import FloatArray, IntArray
 
-__all__ = ["GAUSSIAN", "Design", "Gaussian", "Groups", "Likelihood", "Population", "PopulationLaw", "in_units_of"]
+__all__ = [
+    *("GAUSSIAN", "Design", "Gaussian", "Groups", "Likelihood", "Population", "PopulationLaw"),
+    *("in_units_of", "with_variances"),
+]
 
 
 class Likelihood(Protocol):
@@ -181,6 +184,14 @@ class Population:
         if self.root.ndim == 1:
             return C * self.root[:, None] * self.root
         return self.root @ C @ self.root.T
+
+
+def with_variances(population: Population, within: float, between: float) -> Population:
+    """Both variances multiplied; where R is a matrix, it holds the scale."""
+    if population.root is None or population.root.ndim == 1:
+        return replace(population, within=population.within * within, between=population.between * between)
+    root = population.root * np.sqrt(within)
+    return replace(population, root=root, between=population.between * between / within)
 
 
 class Groups(NamedTuple):

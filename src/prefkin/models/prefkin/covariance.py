@@ -72,8 +72,8 @@ class _CovarianceStep:
     def __init__(self, structure: Structure, design: Design) -> None:
         self.structure, self.dof = structure, structure.dof + structure.dof_per_feature * design.dim
         units = units_of(design, structure.units)
-        units = np.eye(design.dim) if units is None else np.diag(units) if units.ndim == 1 else units
-        self.inverse_units, self.least = np.linalg.inv(units), 1e-6 * np.abs(units).max() ** 2
+        self.units = np.eye(design.dim) if units is None else np.diag(units) if units.ndim == 1 else units
+        self.inverse_units = np.linalg.inv(self.units)
         self.steps, self.between_steps = StepLength(), StepLength()
 
     def __call__(self, moments: Moments, groups: Groups, population: Population) -> tuple[Population, float]:
@@ -90,12 +90,21 @@ class _CovarianceStep:
         top = np.log(ratio(groups.squares * population.between + 1.0, groups.known * population.between + 1.0))
         values, axes = np.linalg.eigh(self.steps(direction))
         values = np.clip(values, -SCALES.most_step, SCALES.most_step)
-        R = R @ ((axes * np.exp(0.5 * values)) @ axes.T)
-        R = R * max(1.0, np.sqrt(self.least / max(float(np.square(R).sum()), 1e-300)))
+        R = self._bounded(R @ ((axes * np.exp(0.5 * values)) @ axes.T))
         step = float(self.between_steps(np.array([top]))[0])
         factor = float(np.exp(np.clip(step, -SCALES.most_step, SCALES.most_step)))
         between = float(np.clip(population.between * factor, 1e-4, 1e6))
         return replace(population, root=R, between=between), float(np.abs(values).max())
+
+    def _bounded(self, R: FloatArray) -> FloatArray:
+        """R with standard deviations, in the prior's units, that are positive, and margins that vary."""
+        U, deviations, Vt = np.linalg.svd(self.inverse_units @ R)
+        total = float(np.square(deviations).sum())
+        scale = np.sqrt(np.clip(total, SCALES.least_margin_variance, SCALES.most_margin_variance) / max(total, 1e-300))
+        most = SCALES.least_deviation * deviations[0]
+        if scale == 1.0 and deviations[-1] >= most:
+            return R
+        return self.units @ ((U * (scale * np.maximum(deviations, most))) @ Vt)
 
 
 def units_of(design: Design, units: Units) -> FloatArray | None:

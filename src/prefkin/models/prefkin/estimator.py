@@ -321,7 +321,7 @@ class PrefKin(PreferenceModel):
     @about_users("user")
     def covariance(self, user: Hashable) -> FloatArray:
         """Posterior covariance of a user's preference, shape (d, d); computed when asked for."""
-        return self._learnt.posterior.covariances(np.array([self.position(user)]))[0]
+        return self._learnt.uncertainty.covariances(np.array([self.position(user)]))[0]
 
     @about_users("user")
     def information(self, user: Hashable) -> FloatArray:
@@ -361,7 +361,7 @@ class PrefKin(PreferenceModel):
     def _of_covariances(self, number: Callable[[FloatArray], FloatArray]) -> FloatArray:
         """A number, or several, of each user's posterior covariance, (..., U)."""
         with threads(self.n_jobs), single_threaded():
-            return self._learnt.posterior.of_covariances(number)
+            return self._learnt.uncertainty.of_covariances(number)
 
     @cached_property
     def own_theta_(self) -> FloatArray:  # type: ignore[override]

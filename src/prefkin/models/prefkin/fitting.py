@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,12 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.data.folds import Split, by_content, leverage, splits_of
 from prefkin.data.rows import UserRows, only, spread, with_weight
 from prefkin.inference.ep import Convergence, Fit, run
-from prefkin.inference.likelihood import Logistic
+from prefkin.inference.likelihood import Laplace, Logistic
 from prefkin.inference.model import GAUSSIAN, Design, Likelihood, PopulationLaw
 from prefkin.models.calls import generator
 from prefkin.models.prefkin.covariance import STRUCTURES, Structure
 from prefkin.models.prefkin.everybody import everybody
-from prefkin.models.prefkin.partition.search import log_evidence, search
+from prefkin.models.prefkin.partition.search import log_evidence
 from prefkin.models.prefkin.posterior import Posterior
 from prefkin.models.prefkin.scales import MacKayStep
 from prefkin.models.prefkin.selection import (
@@ -58,6 +59,15 @@ class Learnt:
     converged: bool
     over_pooled: tuple[float, float] | None = None  # `gain_over_pooled`, where heterogeneity is continuous
     start: Structure | None = None  # the covariance structure, with the hyperparameters that were learnt
+
+    @cached_property
+    def uncertainty(self) -> Posterior:
+        """The posterior from which covariances and radii come.
+
+        Held-out answers may speak for smaller variances than evidence does, which is no proof that users are alike.
+        """
+        _, _, within, between = self.calibration
+        return self.posterior.with_variances(1.0 / min(within, 1.0), 1.0 / min(between, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +127,9 @@ def learn_from(rows: UserRows, specification: Specification, *, clusters: bool =
     basis = leading_directions(design) if rotatable else None
     small = design if basis is None else design.with_root(basis)
     every = candidates_of(small, specification, whole=basis is None, clusters=clusters)
+    if any(each.fit.laplace for each in every) and not isinstance(design.likelihood, Laplace):
+        laplace = replace(specification, likelihood=Laplace(specification.likelihood))
+        return learn_from(rows, laplace, clusters=clusters)  # one approximation for all, so that evidences compare
     fitted = not_far_behind(every)
     order = leverage(rows) if rows.dim <= SELECTION.full_up_to else None
     splits = splits_of(
@@ -167,14 +180,14 @@ def candidates_of(design: Design, specification: Specification, *, whole: bool, 
     clustered = []
     for start in _starts(continuous, best):
         candidate = replace(start.candidate, clustered=True)
-        clustered.append(_fitted(design, candidate, search(design, start.fit).fit))
+        clustered.append(_fitted(design, candidate, candidate.fit(design, start.fit)))
     return [*continuous, max(clustered, key=lambda each: each.evidence)]
 
 
 def not_far_behind(fitted: list[_Fitted]) -> list[_Fitted]:
     """Candidates for held-out answers."""
     best = max(each.evidence for each in fitted if not each.candidate.clustered)
-    return [each for each in fitted if each.evidence > best - SELECTION.far_behind]
+    return [each for each in fitted if each.evidence >= best - SELECTION.far_behind]
 
 
 def _starts(continuous: list[_Fitted], best: _Fitted) -> list[_Fitted]:

@@ -17,8 +17,8 @@ from prefkin.data.arrays import FloatArray, IntArray
 from prefkin.execution.executor import for_each
 from prefkin.inference.ep import Fit, Sites
 from prefkin.inference.factors import Factors
-from prefkin.inference.hierarchy import group_posterior, user_factors, user_moments
-from prefkin.inference.model import Design, Groups, Population, in_units_of
+from prefkin.inference.hierarchy import group_posterior, messages_of, user_factors, user_moments
+from prefkin.inference.model import Design, Groups, Population, in_units_of, with_variances
 
 __all__ = ["Components", "Posterior", "margins_of"]
 
@@ -51,6 +51,7 @@ class Posterior:
     population: Population
     messages: Factors  # (C): products of the messages to each group mean
     sizes: FloatArray  # (C,) sums of the responsibilities
+    about: FloatArray | None = None  # (U, d) estimates whose uncertainty is asked, where these are not the means
 
     @classmethod
     def of(cls, design: Design, fit: Fit) -> Posterior:
@@ -67,8 +68,21 @@ class Posterior:
         rows, _ = self.design.rows_of(who)
         return replace(
             self, design=self.design.users(who), sites=self.sites.take(rows), share=self.share[who],
-            spread=self.spread[who],
+            spread=self.spread[who], about=None if self.about is None else self.about[who],
         )  # fmt: skip
+
+    def with_variances(self, within: float, between: float) -> Posterior:
+        """The estimates' uncertainty with τ² and ρ² multiplied, given the same sites.
+
+        Messages of users who are not held here stay; then all do.
+        """
+        if within == between == 1.0:
+            return self
+        population, messages = with_variances(self.population, within, between), self.messages
+        if np.isclose(self.sizes.sum(), len(self)):
+            rows = self.design.with_root(population.root)
+            messages = messages_of(rows, *self.sites, self.spread, self.share, population)
+        return replace(self, population=population, messages=messages, about=self.theta)
 
     @cached_property
     def groups(self) -> Groups:
@@ -198,7 +212,11 @@ class Posterior:
         return np.concatenate([np.empty((0, d, d)), *found])
 
     def _covariances(self, who: IntArray) -> FloatArray:
-        return self.population.covariance(self.t_covariances(who))
+        C = self.population.covariance(self.t_covariances(who))
+        if self.about is None:
+            return C
+        off = self.about[who] - self.theta[who]
+        return C + off[:, :, None] * off[:, None, :]
 
     def t_covariances(self, who: IntArray) -> FloatArray:
         """Posterior covariances of t of some users, (n, d, d)."""

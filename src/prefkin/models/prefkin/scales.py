@@ -38,6 +38,7 @@ class StepLength:
 
     def __call__(self, residual: FloatArray) -> FloatArray:
         """The step to take."""
+        residual = np.nan_to_num(residual)
         if self.last is not None:
             square, agree = float(np.vdot(self.last, self.last)), float(np.vdot(self.last, residual))
             longer = square / (square - agree) if agree < square else 2.0

@@ -12,13 +12,16 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 from prefkin.data.arrays import FloatArray
 from prefkin.data.folds import Split
 from prefkin.inference.ep import Convergence, Fit, Sites, run
+from prefkin.inference.hierarchy import user_moments
 from prefkin.inference.loss import moderated
-from prefkin.inference.model import GAUSSIAN, Design, PopulationLaw
+from prefkin.inference.model import GAUSSIAN, Design, PopulationLaw, with_variances
 from prefkin.models.prefkin.covariance import Structure
 from prefkin.models.prefkin.partition.search import log_evidence, search
 from prefkin.models.prefkin.posterior import margins_of
@@ -44,7 +47,7 @@ class Candidate:
         """Learnt from nothing, by evidence; clusters from `start`, the continuous fit, where it is known."""
         if start is None:
             start = fit_continuous(design, self.structure, self.law)
-        return search(design, start).fit if self.clustered else start
+        return averaged_scale(design, search(design, start).fit) if self.clustered else start
 
 
 def fit_continuous(design: Design, structure: Structure, law: PopulationLaw) -> Fit:
@@ -60,7 +63,8 @@ def fit_continuous(design: Design, structure: Structure, law: PopulationLaw) -> 
     share = np.ones((design.n_users, 1))
     learn = partial(run, design, m_step=m_step, learn=structure.learn, rules=rules)
     fit = best_scale(design, learn(sites, share, population))
-    return fit if structure.step is None else learn(fit.sites, share, fit.population)
+    fit = fit if structure.step is None else learn(fit.sites, share, fit.population)
+    return averaged_scale(design, fit)
 
 
 def best_scale(design: Design, fit: Fit) -> Fit:
@@ -69,16 +73,7 @@ def best_scale(design: Design, fit: Fit) -> Fit:
     The sites follow a change of the overall scale only slowly, so that the M-step, which trusts them, takes hundreds of
     iterations along this one direction; evidence with a few sweeps at each scale finds it.
     """
-    found = {0.0: (log_evidence(design, fit), fit)}
-
-    def evidence(x: float) -> float:
-        if x not in found:
-            near = min(found, key=lambda other: abs(other - x))
-            factor = float(np.exp(x - near))
-            scaled = rescaled(design, found[near][1], factor, factor, SCALES.scale_sweeps)
-            found[x] = log_evidence(design, scaled), scaled
-        return found[x][0]
-
+    evidence = _ScaleEvidence(design, fit)
     at, step = 0.0, SCALES.scale_step
     sign = 1.0 if evidence(step) > evidence(0.0) else -1.0
     while evidence(at + sign * step) > evidence(at) and abs(at) < SCALES.scale_steps * step:
@@ -87,17 +82,71 @@ def best_scale(design: Design, fit: Fit) -> Fit:
     bend = below - 2.0 * here + above
     if bend < 0.0:
         evidence(at + float(np.clip(0.5 * step * (below - above) / bend, -step, step)))
-    return max(found.values(), key=lambda each: each[0])[1]
+    return max(evidence.found.values(), key=lambda each: each[0])[1]
+
+
+def averaged_scale(design: Design, fit: Fit) -> Fit:
+    """The fit with both variances at their posterior mean along the overall scale, where few parameters are determined.
+
+    The scale of highest evidence may then be near 0 although evidence hardly tells it from others. The prior is flat in
+    the standard deviation. Where evidence tells no scales apart it is flat in the logarithm, and the mean geometric.
+    """
+    if determined(design, fit) > SCALES.well_determined:
+        return fit
+    margin = fit.population.within * design.with_root(fit.population.root).size
+    ends = np.log(np.array([SCALES.least_margin_variance, SCALES.most_margin_variance]) / margin)
+    evidence = _ScaleEvidence(design, fit)
+
+    def weight(x: float) -> float:  # logarithm of what is averaged, under the prior
+        return evidence(x) + 1.5 * x
+
+    best = weight(0.0)
+    for sign, end in ((1.0, max(ends[1], 0.0)), (-1.0, max(-ends[0], 0.0))):
+        x = 0.0
+        while x + SCALES.scale_step <= end and weight(sign * x) > best - SCALES.negligible:
+            x += SCALES.scale_step
+            best = max(best, weight(sign * x))
+    x = np.array(sorted(evidence.found))
+    value = np.array([evidence(each) for each in x])
+    if len(x) < 2:
+        return fit
+    fine = np.linspace(x[0], x[-1], 20 * len(x))
+    log_p = PchipInterpolator(x, value)(fine)
+    if np.ptp(value) < SCALES.says_nothing:
+        mean = float(np.average(fine, weights=np.exp(log_p - log_p.max())))
+    else:
+        mean = float(logsumexp(log_p + 1.5 * fine) - logsumexp(log_p + 0.5 * fine))
+    evidence(mean)
+    return evidence.found[mean][1]
+
+
+def determined(design: Design, fit: Fit) -> float:
+    """Number of parameters, of users and of groups, that the answers determine."""
+    population, rows = fit.population, design.with_root(fit.population.root)
+    moments = user_moments(rows, *fit.sites[:2], fit.spread, fit.share, fit.groups, population, 1)
+    members, singletons = moments.scores[:, :, 1].sum(axis=0)
+    alone = population.within + population.between
+    return float(population.within * members + alone * singletons + population.between * fit.groups.known)
+
+
+class _ScaleEvidence:
+    """Log evidence with both variances multiplied by e^x, and the fits of which it was computed."""
+
+    def __init__(self, design: Design, fit: Fit) -> None:
+        self.design, self.found = design, {0.0: (log_evidence(design, fit), fit)}
+
+    def __call__(self, x: float) -> float:
+        if x not in self.found:
+            near = min(self.found, key=lambda other: abs(other - x))
+            factor = float(np.exp(x - near))
+            scaled = rescaled(self.design, self.found[near][1], factor, factor, SCALES.scale_sweeps)
+            self.found[x] = log_evidence(self.design, scaled), scaled
+        return self.found[x][0]
 
 
 def rescaled(design: Design, fit: Fit, within: float, between: float, max_iter: int = 3) -> Fit:
     """The fit with variances multiplied, and sites matched to that."""
-    population = fit.population
-    if population.root is None or population.root.ndim == 1:
-        population = replace(population, within=population.within * within, between=population.between * between)
-    else:  # R holds the scale
-        root, between = population.root * np.sqrt(within), population.between * between / within
-        population = replace(population, root=root, between=between)
+    population = with_variances(fit.population, within, between)
     return run(design, fit.sites, fit.share, population, spread=fit.spread, rules=Convergence(max_iter=max_iter))
 
 

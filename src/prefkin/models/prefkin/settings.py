@@ -18,6 +18,8 @@ class Scales:
     """Users whose margins vary by less from the group mean are alike."""
     most_margin_variance: float = 1e4
     """Beyond this variance of margins nearly every answer is certain, and the data say no more about the variance."""
+    least_deviation: float = 1e-4
+    """Users differ in every direction by this part, at least, of what they differ by in the direction of most."""
     most_change: float = 3.0
     """One M-step changes a variance by at most this factor, since sites follow only after it."""
     most_step: float = 1.0
@@ -32,6 +34,12 @@ class Scales:
     """at most so many to either side."""
     scale_sweeps: int = 4
     """Sweeps of the sites at each scale: evidence does not change to first order with what they still lack."""
+    well_determined: float = 20.0
+    """With more parameters determined by the answers, evidence is peaked at one scale; with fewer it is averaged over."""
+    negligible: float = 5.0
+    """Scales whose evidence is behind by so many nats do not count in the average."""
+    says_nothing: float = 0.5
+    """Evidence that varies by fewer nats does not tell scales apart."""
     first_margin_variance: float = 2.0
     """Learning starts with margins of this variance: clear, but not certain answers."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from prefkin.data.arrays import FloatArray
 from prefkin.inference.ep import Convergence, Fit, Sites, run
+from prefkin.inference.hierarchy import log_evidence as of_answers
 from prefkin.inference.hierarchy import messages_of, user_factors
 from prefkin.inference.model import Design, Population
 from prefkin.models.prefkin.partition.agglomerate import agglomerate
@@ -33,13 +34,13 @@ def log_evidence(design: Design, fit: Fit) -> float:
     if population.clustered:
         share = one_hot(labels_of(share))
     rows = design.with_root(population.root)
-    messages = messages_of(rows, *fit.sites, fit.spread, share, population)
+    evidence = of_answers(messages_of(rows, *fit.sites, fit.spread, share, population), population)
+    if not evidence <= 0.0:  # impossible, or not a number
+        return -np.inf
     if not population.clustered:
-        return float(messages.log_integral(population.m0, population.between)[0])
-    top = messages[:-1].marginalise(population.between).summed(np.ones((len(messages) - 1, 1))) + messages[-1:]
+        return evidence
     sizes = np.concatenate([share[:, :-1].sum(axis=0), np.ones(int(share[:, -1].sum()))])
-    evidence = float(top.log_integral(np.zeros(design.dim), population.top)[0])
-    return evidence + population.partition.log_prob(sizes)
+    return evidence + float(population.partition.log_prob(sizes))
 
 
 def search(design: Design, start: Fit, prior: PartitionPrior = ChineseRestaurant()) -> Partitioned:  # noqa: B008
