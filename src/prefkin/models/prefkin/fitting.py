@@ -19,7 +19,6 @@ from prefkin.models.prefkin.covariance import STRUCTURES, Structure
 from prefkin.models.prefkin.everybody import everybody
 from prefkin.models.prefkin.partition.search import log_evidence
 from prefkin.models.prefkin.posterior import Posterior
-from prefkin.models.prefkin.scales import MacKayStep
 from prefkin.models.prefkin.selection import (
     Calibration,
     Candidate,
@@ -131,27 +130,36 @@ def learn_from(rows: UserRows, specification: Specification, *, clusters: bool =
         laplace = replace(specification, likelihood=Laplace(specification.likelihood))
         return learn_from(rows, laplace, clusters=clusters)  # one approximation for all, so that evidences compare
     fitted = not_far_behind(every)
+    judges, rows = _judges(rows, fitted)
     order = leverage(rows) if rows.dim <= SELECTION.full_up_to else None
+    judged = small if len(judges) == small.n_users else small.users(judges)
     splits = splits_of(
-        rows, specification.predict_for, folds=SELECTION.folds, order=order, deals=SELECTION.deals, X=small.X,
+        rows, specification.predict_for, folds=SELECTION.folds, order=order, deals=SELECTION.deals, X=judged.X,
         enough=SELECTION.enough_judged,
     )  # fmt: skip
-    held = held_out(small, splits, fitted) if splits else {}
+    held = held_out(judged, splits, fitted) if splits else {}
     losses = {name: best_temperature(one.log_odds(), one.weight).loss for name, one in held.items()}
     chosen = _chosen(fitted, losses)
     name, fit, calibration, over_pooled = chosen.candidate.name, chosen.fit, Calibration(0.0, 1.0), None
     if splits:
         calibration = calibrate(held[name])
         over_pooled = None if chosen.candidate.clustered else gain_over_pooled(held[name], calibration)
+    fit = rescaled(small, fit, calibration.within, calibration.between, SELECTION.last_iter)
     if basis is not None:
         fit = lifted(design, fit, basis)
-    fit = rescaled(design, fit, calibration.within, calibration.between, SELECTION.last_iter)
     posterior = Posterior.of(design, fit)
     evidence = {each.candidate.name: each.evidence for each in every}
     return Learnt(
         posterior, structure_of(posterior), name, calibration, evidence, losses, fit.n_iter, fit.converged, over_pooled,
         replace(chosen.candidate.structure, known=None if basis is not None else chosen.fit.population),
     )  # fmt: skip
+
+
+def _judges(rows: UserRows, fitted: list[_Fitted]) -> tuple[IntArray, UserRows]:
+    """Users whose held-out answers choose: of many some, with several in each cluster."""
+    clusters = max(each.fit.share.shape[1] for each in fitted)
+    judges = sample_of_users(rows, SELECTION.most_work, max(SELECTION.most_users, SELECTION.members * clusters), None)
+    return judges, only(rows, judges)
 
 
 def leading_directions(design: Design) -> FloatArray | None:
@@ -244,7 +252,7 @@ def structure_of(posterior: Posterior) -> str:
 
 
 def lifted(design: Design, fit: Fit, basis: FloatArray) -> Fit:
-    """An isotropic fit along some directions, learnt on in all features."""
+    """An isotropic fit along some directions, in all features."""
     population = replace(fit.population, root=None, m0=basis @ fit.population.m0)
-    m_step, rules = MacKayStep(design.size), Convergence(max_iter=SELECTION.lift_iter)
-    return run(design, fit.sites, fit.share, population, m_step=m_step, spread=fit.spread, rules=rules)
+    rules = Convergence(max_iter=SELECTION.lift_iter)
+    return run(design, fit.sites, fit.share, population, spread=fit.spread, rules=rules)

@@ -54,9 +54,9 @@ class Search:
     """Rounds of merging and reassignment; more changed nothing in planted groups (docs/decisions)."""
     all_pairs: int = 80
     """Up to so many clusters all pairs are candidates for merging."""
-    sweeps: int = 4
+    sweeps: int = 3
     """Sweeps of the sites, at most, before and after reassignment in a round, and"""
-    last_sweeps: int = 15
+    last_sweeps: int = 10
     """under the best partition."""
     hub: float = 8.0
     """Clusters join one that is so many times as large many at a time."""
@@ -113,7 +113,9 @@ class Selection:
     """Iterations of a fit of continuous heterogeneity before and after `best_scale`, at most."""
     known_iter: int = 6
     """Iterations of such a fit, at most, whose hyperparameters a sample of the users has taught."""
-    most_users: int = 200
+    members: int = 10
+    """Users for each cluster, at least, among those whose held-out answers choose."""
+    most_users: int = 100
     """Of more users some choose the covariance structure: at least so many,"""
     most_work: float = 2.5e6
     """and as many as take so many multiplications in an E-step."""
