@@ -134,7 +134,9 @@ def run(
     try:
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             fit, change = _iterate(design, sites, share, population, m_step, **rest)
-            good = change <= rules.diverged and (groups is not None or log_evidence(fit.messages, fit.population) <= 0.0)
+            good = change <= rules.diverged and (
+                groups is not None or log_evidence(fit.messages, fit.population) <= 0.0
+            )
     except np.linalg.LinAlgError:
         good = False
     if good or isinstance(design.likelihood, Laplace) or not hasattr(design.likelihood, "log_likelihood"):

@@ -139,11 +139,10 @@ def learn_from(rows: UserRows, specification: Specification, *, clusters: bool =
     )  # fmt: skip
     held = held_out(judged, splits, fitted) if splits else {}
     losses = {name: best_temperature(one.log_odds(), one.weight).loss for name, one in held.items()}
-    chosen = _chosen(fitted, losses)
-    name, fit, calibration, over_pooled = chosen.candidate.name, chosen.fit, Calibration(0.0, 1.0), None
-    if splits:
-        calibration = calibrate(held[name])
-        over_pooled = None if chosen.candidate.clustered else gain_over_pooled(held[name], calibration)
+    chosen, calibration = _chosen(fitted, held, losses)
+    name, fit, over_pooled = chosen.candidate.name, chosen.fit, None
+    if splits and not chosen.candidate.clustered:
+        over_pooled = gain_over_pooled(held[name], calibration)
     fit = rescaled(small, fit, calibration.within, calibration.between, SELECTION.last_iter)
     if basis is not None:
         fit = lifted(design, fit, basis)
@@ -209,22 +208,25 @@ def _fitted(design: Design, candidate: Candidate, fit: Fit) -> _Fitted:
     return _Fitted(candidate, fit, log_evidence(design, fit) - free)
 
 
-def _chosen(fitted: list[_Fitted], losses: dict[str, float]) -> _Fitted:
+def _chosen(fitted: list[_Fitted], held: dict[str, HeldOut], losses: dict[str, float]) -> tuple[_Fitted, Calibration]:
     """The least held-out log-loss of continuous heterogeneity; clusters where held-out answers and evidence agree.
 
-    Evidence and held-out log-loss are added up, and neither may speak against clusters clearly by itself.
+    Evidence and held-out log-loss, after calibration of both, are added up, and neither may speak against clusters
+    clearly by itself.
     """
-
-    def loss(each: _Fitted) -> float:
-        return losses.get(each.candidate.name, -each.evidence)
-
     continuous = [each for each in fitted if not each.candidate.clustered]
-    best, evidence = min(continuous, key=loss), max(each.evidence for each in continuous)
-    for each in fitted:
-        gain = loss(best) - loss(each)
-        if each.candidate.clustered and gain > -SELECTION.clearly:
-            return each if gain + each.evidence - evidence > SELECTION.clearly else best
-    return best
+    best = min(continuous, key=lambda each: losses.get(each.candidate.name, -each.evidence))
+    evidence = max(each.evidence for each in continuous)
+    if not held:
+        best = max(fitted, key=lambda each: each.evidence)
+        return best, Calibration(0.0, 1.0)
+    calibration = calibrate(held[best.candidate.name])
+    for each in fitted[len(continuous) :]:
+        other = calibrate(held[each.candidate.name])
+        gain = calibration.loss - other.loss
+        if gain > -SELECTION.clearly and gain + each.evidence - evidence > SELECTION.clearly:
+            return each, other
+    return best, calibration
 
 
 def held_out(design: Design, splits: list[Split], fitted: list[_Fitted]) -> dict[str, HeldOut]:

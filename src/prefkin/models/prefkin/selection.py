@@ -176,14 +176,13 @@ class HeldOut:
         self.owner = np.concatenate([held.owner for _, held, _ in self.parts])
 
     def log_odds(self, within: float = 1.0, between: float = 1.0) -> FloatArray:
-        """Of each held-out answer that was given, with variances multiplied; 0 for users without other answers."""
+        """Of each held-out answer that was given, with variances multiplied."""
         found = []
         for (train, held, _), fit in zip(self.parts, self.fits, strict=True):
             if (within, between) != (1.0, 1.0):
                 fit = rescaled(train, fit, within, between)
             log_odds = moderated(*margins_of(train, fit, held.X, held.owner))
-            heard = np.diff(train.starts)[held.owner] > 0
-            found.append((2.0 * held.y - 1.0) * np.where(heard, log_odds + held.offset, 0.0))
+            found.append((2.0 * held.y - 1.0) * (log_odds + held.offset))
         return np.concatenate(found)
 
 
