@@ -171,7 +171,7 @@ def leading_directions(design: Design) -> FloatArray | None:
 
 
 def candidates_of(design: Design, specification: Specification, *, whole: bool, clusters: bool) -> list[_Fitted]:
-    """Continuous heterogeneity with each structure that applies, then the best clusters, fitted."""
+    """Continuous heterogeneity with each structure that applies, then clusters, fitted."""
     structures = specification.structures
     if structures is None:
         few = 1 < design.dim <= SELECTION.full_up_to
@@ -189,7 +189,7 @@ def candidates_of(design: Design, specification: Specification, *, whole: bool, 
     for start in _starts(continuous, best):
         candidate = replace(start.candidate, clustered=True)
         clustered.append(_fitted(design, candidate, candidate.fit(design, start.fit)))
-    return [*continuous, max(clustered, key=lambda each: each.evidence)]
+    return [*continuous, *clustered]
 
 
 def not_far_behind(fitted: list[_Fitted]) -> list[_Fitted]:
@@ -220,11 +220,13 @@ def _chosen(fitted: list[_Fitted], losses: dict[str, float]) -> _Fitted:
 
     continuous = [each for each in fitted if not each.candidate.clustered]
     best, evidence = min(continuous, key=loss), max(each.evidence for each in continuous)
-    for each in fitted:
-        gain = loss(best) - loss(each)
-        if each.candidate.clustered and gain > -SELECTION.clearly:
-            return each if gain + each.evidence - evidence > SELECTION.clearly else best
-    return best
+    clustered = [each for each in fitted if each.candidate.clustered]
+    if not clustered:
+        return best
+    groups = min(clustered, key=loss)
+    gain = loss(best) - loss(groups)
+    agree = gain > -SELECTION.clearly and gain + groups.evidence - evidence > SELECTION.clearly
+    return groups if agree else best
 
 
 def held_out(design: Design, splits: list[Split], fitted: list[_Fitted]) -> dict[str, HeldOut]:
