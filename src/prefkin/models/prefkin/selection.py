@@ -27,7 +27,10 @@ from prefkin.models.prefkin.partition.search import log_evidence, search
 from prefkin.models.prefkin.posterior import margins_of
 from prefkin.models.prefkin.settings import SCALES, SELECTION
 
-__all__ = ["Calibration", "Candidate", "HeldOut", "averaged_scales", "best_temperature", "calibrate", "gain_over_pooled", "rescaled"]
+__all__ = [
+    *("Calibration", "Candidate", "HeldOut"),
+    *("averaged_scales", "best_temperature", "calibrate", "gain_over_pooled", "rescaled"),
+]
 
 
 @dataclass(frozen=True)
