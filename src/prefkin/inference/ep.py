@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,26 +125,26 @@ def run(
 ) -> Fit:
     """Sites, and hyperparameters with an `m_step`, until neither changes; `groups` whose means are known stay as given.
 
-    `learn` says what the M-step needs (`_ep_kernels.margins`); `spread` is where users' factors start. Where expectation
-    propagation diverged, or claims evidence that no answers have, Laplace's approximation at the mode takes over from
-    the beginning; with the likelihood `Laplace` it is used in the first place.
+    `learn` says what the M-step needs (`_ep_kernels.margins`); `spread` is where users' factors start. Where
+    expectation propagation diverged, or claims evidence that no answers have, Laplace's approximation takes over
+    from the beginning; with the likelihood `Laplace` it is used in the first place.
     """
     again = copy.deepcopy(m_step)
     spread = np.ones(design.n_users) if spread is None else spread
-    rest = {"learn": learn, "groups": groups, "spread": spread, "rules": rules}
+    iterate = partial(_iterate, learn=learn, groups=groups, spread=spread)
+    fallback = hasattr(design.likelihood, "log_likelihood") and not isinstance(design.likelihood, Laplace)
     try:
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            fit, change = _iterate(design, sites, share, population, m_step, **rest)
-            good = change <= rules.diverged and (
-                groups is not None or log_evidence(fit.messages, fit.population) <= 0.0
-            )
+            fit, change = iterate(design, sites, share, population, m_step, rules=rules)
+            possible = groups is not None or log_evidence(fit.messages, fit.population) <= 0.0
+        if not fallback or (possible and change <= rules.diverged):
+            return fit
     except np.linalg.LinAlgError:
-        good = False
-    if good or isinstance(design.likelihood, Laplace) or not hasattr(design.likelihood, "log_likelihood"):
-        return fit
+        if not fallback:
+            raise
     design, zero = replace(design, likelihood=Laplace(design.likelihood)), np.zeros(len(design.y))
-    rest["rules"] = replace(rules, max_iter=max(rules.max_iter, rules.least_newton))
-    return _iterate(design, Sites(zero, zero, zero), share, population, again, **rest)[0]
+    rules = replace(rules, max_iter=max(rules.max_iter, rules.least_newton))
+    return iterate(design, Sites(zero, zero, zero), share, population, again, rules=rules)[0]
 
 
 def _iterate(
@@ -192,6 +193,7 @@ def _newton(
     the new margins this pull is linear, and the log posterior concave: its maximum is found by bisection, for all users
     together or, where `groups` are given, for each.
     """
+    assert isinstance(rows.likelihood, Laplace)
     likelihood, m = rows.likelihood.likelihood, moments.mean
     _, slope, bend = likelihood.log_likelihood(rows.y, m + rows.offset)
     tau = rows.weight * np.maximum(-bend, 0.0)

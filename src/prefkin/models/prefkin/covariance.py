@@ -93,7 +93,8 @@ class _CovarianceStep:
         R = self._bounded(R @ ((axes * np.exp(0.5 * values)) @ axes.T))
         step = float(self.between_steps(np.array([top]))[0])
         factor = float(np.exp(np.clip(step, -SCALES.most_step, SCALES.most_step)))
-        between = float(np.clip(population.between * factor, 1e-4, 1e6))
+        most = SCALES.most_margin_variance / float(np.square(self.inverse_units @ R).sum())
+        between = float(np.clip(population.between * factor, 1e-4, max(most, 1.0)))
         return replace(population, root=R, between=between), float(np.abs(values).max())
 
     def _bounded(self, R: FloatArray) -> FloatArray:

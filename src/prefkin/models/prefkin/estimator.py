@@ -451,7 +451,7 @@ class PrefKin(PreferenceModel):
         """Of new users."""
         with single_threaded():
             habit = float(np.mean(self.habit_)) if len(self.habit_) else 0.0
-            return prior_predictive(self._learnt.posterior, habit)
+            return prior_predictive(self._learnt.uncertainty, habit)
 
     @on_its_threads
     def fold_in(self, Z: ArrayLike | None = None, y: ArrayLike | None = None) -> FoldedIn:

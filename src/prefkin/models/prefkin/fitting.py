@@ -170,7 +170,7 @@ def leading_directions(design: Design) -> FloatArray | None:
 
 
 def candidates_of(design: Design, specification: Specification, *, whole: bool, clusters: bool) -> list[_Fitted]:
-    """Continuous heterogeneity with each structure that applies, then the best clusters, fitted."""
+    """Continuous heterogeneity with each structure that applies, then clusters, fitted."""
     structures = specification.structures
     if structures is None:
         few = 1 < design.dim <= SELECTION.full_up_to
@@ -188,7 +188,7 @@ def candidates_of(design: Design, specification: Specification, *, whole: bool, 
     for start in _starts(continuous, best):
         candidate = replace(start.candidate, clustered=True)
         clustered.append(_fitted(design, candidate, candidate.fit(design, start.fit)))
-    return [*continuous, max(clustered, key=lambda each: each.evidence)]
+    return [*continuous, *clustered]
 
 
 def not_far_behind(fitted: list[_Fitted]) -> list[_Fitted]:
@@ -214,19 +214,23 @@ def _chosen(fitted: list[_Fitted], held: dict[str, HeldOut], losses: dict[str, f
     Evidence and held-out log-loss, after calibration of both, are added up, and neither may speak against clusters
     clearly by itself.
     """
+
+    def loss(each: _Fitted) -> float:
+        return losses.get(each.candidate.name, -each.evidence)
+
     continuous = [each for each in fitted if not each.candidate.clustered]
-    best = min(continuous, key=lambda each: losses.get(each.candidate.name, -each.evidence))
-    evidence = max(each.evidence for each in continuous)
+    clustered = [each for each in fitted if each.candidate.clustered]
     if not held:
-        best = max(fitted, key=lambda each: each.evidence)
-        return best, Calibration(0.0, 1.0)
+        return max(fitted, key=lambda each: each.evidence), Calibration(0.0, 1.0)
+    best, evidence = min(continuous, key=loss), max(each.evidence for each in continuous)
     calibration = calibrate(held[best.candidate.name])
-    for each in fitted[len(continuous) :]:
-        other = calibrate(held[each.candidate.name])
-        gain = calibration.loss - other.loss
-        if gain > -SELECTION.clearly and gain + each.evidence - evidence > SELECTION.clearly:
-            return each, other
-    return best, calibration
+    if not clustered:
+        return best, calibration
+    groups = min(clustered, key=loss)
+    other = calibrate(held[groups.candidate.name])
+    gain = calibration.loss - other.loss
+    agree = gain > -SELECTION.clearly and gain + groups.evidence - evidence > SELECTION.clearly
+    return (groups, other) if agree else (best, calibration)
 
 
 def held_out(design: Design, splits: list[Split], fitted: list[_Fitted]) -> dict[str, HeldOut]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
@@ -27,7 +27,10 @@ from prefkin.models.prefkin.partition.search import log_evidence, search
 from prefkin.models.prefkin.posterior import margins_of
 from prefkin.models.prefkin.settings import SCALES, SELECTION
 
-__all__ = ["Calibration", "Candidate", "HeldOut", "best_temperature", "calibrate", "gain_over_pooled", "rescaled"]
+__all__ = [
+    *("Calibration", "Candidate", "HeldOut"),
+    *("averaged_scales", "best_temperature", "calibrate", "gain_over_pooled", "rescaled"),
+]
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Candidate:
         """Learnt from nothing, by evidence; clusters from `start`, the continuous fit, where it is known."""
         if start is None:
             start = fit_continuous(design, self.structure, self.law)
-        return averaged_scale(design, search(design, start).fit) if self.clustered else start
+        return averaged_scales(design, search(design, start).fit) if self.clustered else start
 
 
 def fit_continuous(design: Design, structure: Structure, law: PopulationLaw) -> Fit:
@@ -64,7 +67,7 @@ def fit_continuous(design: Design, structure: Structure, law: PopulationLaw) -> 
     learn = partial(run, design, m_step=m_step, learn=structure.learn, rules=rules)
     fit = best_scale(design, learn(sites, share, population))
     fit = fit if structure.step is None else learn(fit.sites, share, fit.population)
-    return averaged_scale(design, fit)
+    return averaged_scales(design, fit)
 
 
 def best_scale(design: Design, fit: Fit) -> Fit:
@@ -85,61 +88,64 @@ def best_scale(design: Design, fit: Fit) -> Fit:
     return max(evidence.found.values(), key=lambda each: each[0])[1]
 
 
-def averaged_scale(design: Design, fit: Fit) -> Fit:
-    """The fit with both variances at their posterior mean along the overall scale, where few parameters are determined.
+def averaged_scales(design: Design, fit: Fit) -> Fit:
+    """The fit at the posterior mean of the overall scale, then of the variance within groups.
 
-    The scale of highest evidence may then be near 0 although evidence hardly tells it from others. The prior is flat in
-    the standard deviation. Where evidence tells no scales apart it is flat in the logarithm, and the mean geometric.
+    Where few parameters are determined the scale of highest evidence may be near 0 although evidence hardly tells it
+    from others, and where all answers agree it is infinite.
     """
-    if determined(design, fit) > SCALES.well_determined:
-        return fit
-    margin = fit.population.within * design.with_root(fit.population.root).size
+    for between in (1.0, 0.0):
+        population, size = fit.population, design.with_root(fit.population.root).size
+        variance = population.within + between * population.between
+        if _determined(design, fit, between) < SCALES.well_determined or variance * size > SCALES.plausible:
+            fit = _averaged(_ScaleEvidence(design, fit, between), variance * size)
+    return fit
+
+
+def _averaged(evidence: _ScaleEvidence, margin: float) -> Fit:
+    """The fit at the mean of the variance, now that of these margins; the prior on deviations is half-t."""
+
+    def log_posterior(x: Any, log_evidence: Any) -> Any:
+        return log_evidence + 0.5 * x - 2.5 * np.log1p(margin * np.exp(x) / (4.0 * SCALES.first_margin_variance))
+
     ends = np.log(np.array([SCALES.least_margin_variance, SCALES.most_margin_variance]) / margin)
-    evidence = _ScaleEvidence(design, fit)
-
-    def weight(x: float) -> float:  # logarithm of what is averaged, under the prior
-        return evidence(x) + 1.5 * x
-
-    best = weight(0.0)
-    for sign, end in ((1.0, max(ends[1], 0.0)), (-1.0, max(-ends[0], 0.0))):
-        x = 0.0
-        while x + SCALES.scale_step <= end and weight(sign * x) > best - SCALES.negligible:
+    best = log_posterior(0.0, evidence(0.0))
+    for sign, end in ((1.0, ends[1]), (-1.0, -ends[0])):
+        x, value = 0.0, best
+        while x + SCALES.scale_step <= end and value + sign * x > best - SCALES.negligible:
             x += SCALES.scale_step
-            best = max(best, weight(sign * x))
-    x = np.array(sorted(evidence.found))
-    value = np.array([evidence(each) for each in x])
-    if len(x) < 2:
-        return fit
-    fine = np.linspace(x[0], x[-1], 20 * len(x))
-    log_p = PchipInterpolator(x, value)(fine)
-    if np.ptp(value) < SCALES.says_nothing:
-        mean = float(np.average(fine, weights=np.exp(log_p - log_p.max())))
-    else:
-        mean = float(logsumexp(log_p + 1.5 * fine) - logsumexp(log_p + 0.5 * fine))
+            value = log_posterior(sign * x, evidence(sign * x))
+            best = max(best, value + sign * x)  # of what is averaged
+    tried = np.array(sorted(evidence.found))
+    if len(tried) < 2:
+        return evidence.found[0.0][1]
+    fine = np.linspace(tried[0], tried[-1], 20 * len(tried))
+    log_p = log_posterior(fine, PchipInterpolator(tried, [evidence(each) for each in tried])(fine))
+    mean = float(logsumexp(log_p + fine) - logsumexp(log_p))
     evidence(mean)
     return evidence.found[mean][1]
 
 
-def determined(design: Design, fit: Fit) -> float:
-    """Number of parameters, of users and of groups, that the answers determine."""
+def _determined(design: Design, fit: Fit, between: float) -> float:
+    """Number of parameters that the answers determine: of users, and of groups times `between`."""
     population, rows = fit.population, design.with_root(fit.population.root)
     moments = user_moments(rows, *fit.sites[:2], fit.spread, fit.share, fit.groups, population, 1)
     members, singletons = moments.scores[:, :, 1].sum(axis=0)
-    alone = population.within + population.between
-    return float(population.within * members + alone * singletons + population.between * fit.groups.known)
+    users = population.within * members + (population.within + between * population.between) * singletons
+    return float(users + between * population.between * fit.groups.known)
 
 
 class _ScaleEvidence:
-    """Log evidence with both variances multiplied by e^x, and the fits of which it was computed."""
+    """Log evidence with τ² multiplied by e^x and ρ² by that to the power `between`, and the fits that have it."""
 
-    def __init__(self, design: Design, fit: Fit) -> None:
-        self.design, self.found = design, {0.0: (log_evidence(design, fit), fit)}
+    def __init__(self, design: Design, fit: Fit, between: float = 1.0) -> None:
+        self.design, self.between, self.found = design, between, {0.0: (log_evidence(design, fit), fit)}
 
     def __call__(self, x: float) -> float:
         if x not in self.found:
             near = min(self.found, key=lambda other: abs(other - x))
             factor = float(np.exp(x - near))
-            scaled = rescaled(self.design, self.found[near][1], factor, factor, SCALES.scale_sweeps)
+            scaled = rescaled(self.design, self.found[near][1], factor, factor**self.between, SCALES.scale_sweeps)
             self.found[x] = log_evidence(self.design, scaled), scaled
         return self.found[x][0]
 
@@ -206,12 +212,13 @@ def calibrate(held: HeldOut) -> Calibration:
     The factors are looked for in half decades, from where the evidence has them, as long as a neighbour is better.
     """
     seen: dict[tuple[int, int], Calibration] = {}
+    prior = SELECTION.scale_prior_of_groups if held.fits[0].population.clustered else SELECTION.scale_prior
 
     def loss(at: tuple[int, int]) -> float:
         if at not in seen:
             factors = tuple(10.0 ** (SELECTION.scale_step * steps) for steps in at)
             found = best_temperature(held.log_odds(*factors), held.weight)
-            penalty = SELECTION.scale_prior * float(np.square(at).sum())
+            penalty = prior * float(np.square(at).sum())
             seen[at] = Calibration(found.loss + penalty, found.temperature, *factors)
         return seen[at].loss
 

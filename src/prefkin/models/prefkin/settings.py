@@ -35,11 +35,11 @@ class Scales:
     scale_sweeps: int = 4
     """Sweeps of the sites at each scale: evidence does not change to first order with what they still lack."""
     well_determined: float = 20.0
-    """With more parameters determined by the answers, evidence is peaked at one scale; with fewer it is averaged over."""
+    """Evidence is peaked at one scale where answers determine more parameters; with fewer it is averaged over."""
     negligible: float = 5.0
     """Scales whose evidence is behind by so many nats do not count in the average."""
-    says_nothing: float = 0.5
-    """Evidence that varies by fewer nats does not tell scales apart."""
+    plausible: float = 50.0
+    """Margins that vary by more rest on the prior of scales: nearly all answers are certain."""
     first_margin_variance: float = 2.0
     """Learning starts with margins of this variance: clear, but not certain answers."""
 
@@ -134,7 +134,9 @@ class Selection:
     beats_a_coin: float = 3.0
     """Held-out answers must beat a coin by so many nats before a temperature above 2 is believed."""
     scale_prior: float = 0.1
-    """Held-out log-loss against the square of half a decade of a variance."""
+    """Held-out log-loss against the square of half a decade of a variance,"""
+    scale_prior_of_groups: float = 1.0
+    """and with clusters, of whose variances the evidence is surer than held-out answers are."""
     scale_step: float = 0.5
     """Variances are moved by half a decade (log10)."""
     most_steps: int = 10
