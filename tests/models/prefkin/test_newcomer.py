@@ -52,7 +52,8 @@ def test_fold_in_and_a_session_that_heard_the_same_agree(demo, by_degrees, n):
 def test_before_any_answer_a_newcomer_is_anybody(demo):
     _, stories, model = demo
     session = model.session(None, stories, label="Zoe")
-    sizes = np.append(model._fitted.mixture.share.sum(axis=0), 1.0)
+    posterior = model._learnt.posterior
+    sizes = np.append(posterior.share[:, :-1].sum(axis=0), posterior.population.partition.concentration)
     assert np.allclose(session.belief.chance, sizes / sizes.sum())
     assert (session.user, session.label, session.n_answers) == (None, "Zoe", 0)
     assert "newcomer 'Zoe'" in repr(session)
