@@ -45,7 +45,7 @@ def test_nothing_changes_where_there_is_no_habit(rng, groups):
     if groups:
         y = rng.random(len(users)) < expit(np.einsum("ij,ij->i", first - second, 2 * theta[users % 2]))
     known, unknown = (
-        PrefKin().fit(data)
+        PrefKin(predict_for="rows").fit(data)  # known items would be held out in other folds
         for data in (Comparisons.from_sides(first, second, y, users), Comparisons.from_arrays(first - second, y, users))
     )
     assert not known.habit_.any()
