@@ -17,9 +17,9 @@ import prefkin
 from prefkin.apps.cli.commands import run
 from prefkin.data.shards import MANIFEST, shard_name
 from prefkin.execution.executor import on_executor
-from prefkin.models.prefkin.in_shards import files
+from prefkin.models.prefkin.out_of_core import files
 from tests.conftest import prefkin_says
-from tests.models.prefkin.in_shards.test_shards import folder_of, people
+from tests.models.prefkin.test_out_of_core import folder_of, people
 
 FIT = [sys.executable, "-m", "prefkin", "fit"]
 

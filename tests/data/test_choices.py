@@ -3,6 +3,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from prefkin.models.prefkin.calibrate import _splits
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 
@@ -12,7 +13,6 @@ from prefkin.data.rows import Rows, only
 from prefkin.errors import DependenceWarning, InvalidComparisons
 from prefkin.inference.estimate import fit_preference
 from prefkin.models.baselines import pooled
-from prefkin.models.prefkin.calibrate import _splits
 from tests.oracles.choices import choice_loss, pooled_logit
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import digamma, expit
 
 from prefkin.inference.ep import Convergence, Sites, cavities, run
 from prefkin.inference.likelihood import Laplace, Logistic
@@ -123,6 +123,17 @@ def test_weight_2_is_two_rows_and_weight_0_is_none(rng):
     one, two = (fitted(each, continuous(2)) for each in (weighted, repeated))
     np.testing.assert_allclose(one.moments.t, two.moments.t, atol=1e-6)
     assert log_evidence(weighted, one) == pytest.approx(log_evidence(repeated, two), abs=1e-6)
+
+
+def test_one_question_answered_both_ways_many_times_does_not_make_sites_leap():
+    """σ(m) has a beta distribution; a start where answers are nearly certain used to leap past it."""
+    weight = np.array([1000.0, 300.0])
+    design = Design.of(Logistic(), np.ones((2, 1)), np.array([1.0, 0.0]), weight, np.array([0, 2]))
+    population = continuous(1, within=5e3, between=5e3)
+    for variance in (1e-4, 1.0, 1e6):
+        fit = run(design, Sites.start(design, variance), np.ones((1, 1)), population, rules=EXACT)
+        assert fit.converged
+        assert fit.moments.mean[0] == pytest.approx(digamma(1000) - digamma(300), abs=1e-3)
 
 
 def test_cavities_leave_one_copy_out(rng):

@@ -315,14 +315,14 @@ def test_the_first_use_ever_says_that_it_compiles(tmp_path):
 
 MATCHED = """
 import numpy as np
-from prefkin.inference.quadratics import Terms
-from prefkin.inference.quadratics.evidence import set_evidence
-from prefkin.inference.quadratics.matrices import ByMatrices
-X = np.random.default_rng(0).normal(size=(3, 90, 64))
-H, c = np.einsum("uni,unj->uij", X, X), X.sum(axis=1)
-terms = ByMatrices(H, c, np.zeros(3)).at(0.3)
-evidence = set_evidence(Terms(H, c, np.zeros(3)), np.zeros(64), 0.3)
-print(terms.A.tobytes().hex(), terms.a.tobytes().hex(), evidence.tobytes().hex())
+from prefkin.inference.ep import Convergence, Sites, run
+from prefkin.inference.likelihood import Logistic
+from prefkin.inference.model import Design, Population
+X = np.random.default_rng(0).normal(size=(270, 64))
+design = Design.of(Logistic(), X, (X[:, 0] > 0.3).astype(float), np.ones(270), np.arange(4) * 90)
+population = Population(0.3, 0.5, 1.0, np.zeros(64))
+fit = run(design, Sites.start(design, 2.0), np.ones((3, 1)), population, rules=Convergence(max_iter=5))
+print(*(part.tobytes().hex() for part in (*fit.sites, fit.moments.t, fit.groups.covs, fit.messages.level)))
 """
 
 

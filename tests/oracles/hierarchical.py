@@ -4,7 +4,7 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln, log_expit
+from scipy.special import log_expit
 
 from tests.oracles.gaussian import log_integral
 
@@ -129,17 +129,6 @@ def partitions(n):
     for labels in product(range(n), repeat=n):
         if all(label <= max(labels[:i], default=-1) + 1 for i, label in enumerate(labels)):
             yield labels
-
-
-def sum_of_logs(values):
-    """log Σ exp."""
-    values = np.asarray(values)
-    return float(np.log(np.exp(values - values.max()).sum()) + values.max())
-
-
-def log_gamma_ratio(alpha, n):
-    """log Γ(α) / Γ(α + n)."""
-    return float(gammaln(alpha) - gammaln(alpha + n))
 
 
 def under_each_prior(X, y, means, covariances, log_weights):

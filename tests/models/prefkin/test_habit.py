@@ -4,15 +4,12 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from scipy.special import expit
 
 import prefkin
 from prefkin import Candidates, Comparisons, PrefKin
 from prefkin.decide.rules.pairs import Question
 from prefkin.evaluate.audit import audit
-from prefkin.models.prefkin.calibrate import fitted_in
-from prefkin.models.prefkin.habit import _population, find_habits
 
 
 def world(rng, mean=0.0, spread=0.0, n_users=20, n=60, dim=4):
@@ -48,7 +45,7 @@ def test_nothing_changes_where_there_is_no_habit(rng, groups):
     if groups:
         y = rng.random(len(users)) < expit(np.einsum("ij,ij->i", first - second, 2 * theta[users % 2]))
     known, unknown = (
-        PrefKin().fit(data)
+        PrefKin(predict_for="rows").fit(data)  # known items would be held out in other folds
         for data in (Comparisons.from_sides(first, second, y, users), Comparisons.from_arrays(first - second, y, users))
     )
     assert not known.habit_.any()
@@ -71,40 +68,6 @@ def test_people_turned_round_have_the_opposite_habit(rng):
     other = PrefKin().fit(Comparisons.from_sides(second, first, ~y, users))
     np.testing.assert_allclose(other.habit_, -one.habit_, atol=1e-9)
     np.testing.assert_allclose(other.theta_, one.theta_, atol=1e-9)
-
-
-def test_habits_are_those_of_a_slow_literal_fit(rng):
-    """Random intercepts beside preferences that are known but for a little doubt: each person's posterior mode."""
-    first, second, y, users, _, _ = world(rng, 0.4, 0.8, n_users=12, n=200, dim=2)
-    rows = Comparisons.from_sides(first, second, y, users).by_user()
-    fit = fitted_in(rows, "isotropic")
-    found = find_habits(rows, fit.degrees, fit.data)
-    margin = np.einsum("ij,ij->i", rows.rows.Z, fit.metric.preferences(fit.degrees.mean)[rows.owner])
-    sign = 2 * rows.rows.y - 1
-    for user in range(12):
-        own = rows.owner == user
-
-        def loss(b, own=own):
-            prior = 0.5 * (b[0] - found.mean) ** 2 / found.spread**2
-            return np.logaddexp(0, -sign[own] * (margin[own] + b[0])).sum() + prior
-
-        assert abs(minimize(loss, [0.0]).x[0] - found.each[user]) < 0.06  # margins here know their own answers
-
-
-def test_the_spread_between_people_is_the_likeliest(rng):
-    known = rng.uniform(1.0, 9.0, 400)
-    seen = 0.3 + rng.normal(size=400) * np.sqrt(0.5 + 1 / known)
-    mean, variance, gain = _population(seen, known)
-
-    def evidence(parameters):
-        total = np.exp(parameters[1]) + 1 / known
-        return 0.5 * np.sum((seen - parameters[0]) ** 2 / total + np.log(total))
-
-    best = minimize(evidence, [0.0, 0.0])
-    assert mean == pytest.approx(best.x[0], abs=0.01)
-    assert np.log(variance) == pytest.approx(best.x[1], abs=0.13)  # the nearest of those tried
-    nothing = 0.5 * np.sum(seen**2 * known - np.log(known))
-    assert nothing - best.fun - 0.3 < gain <= nothing - best.fun + 1e-9  # 400 people notice the nearest
 
 
 def test_it_is_kept_in_a_file_and_named_by_audit(rng, tmp_path):

@@ -41,4 +41,4 @@ def test_noisy_answers_stay_as_they_are(rng, groups):
     theta = rng.normal(size=(groups, 6))[np.arange(24) % groups] * 10
     Z, users, margin = people(rng, 60, theta)
     model = PrefKin().fit(Z, rng.random(len(margin)) < expit(margin), users=users)
-    assert 0.8 < model._fitted.temperature < 1.25
+    assert 0.8 < model.temperature_ < 1.25

@@ -54,7 +54,8 @@ def bounded(variance: float, size: float) -> float:
 
 def ratio(squares: Any, known: Any) -> float:
     """MacKay's factor on a variance."""
-    return float(np.clip(squares / max(known, 1e-300), 1.0 / SCALES.most_change, SCALES.most_change))
+    most = SCALES.most_change  # beyond which the quotient may be no number
+    return most if squares > most * known else float(max(squares / max(known, 1e-300), 1.0 / most))
 
 
 def mackay_factors(scores: FloatArray, groups: Groups) -> FloatArray:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import logsumexp
 
-from prefkin.data.arrays import FloatArray
+from prefkin.data.arrays import FloatArray, above_zero
 from prefkin.data.folds import probe_users
 from prefkin.data.rows import Grown, UserRows, only
 from prefkin.inference.ep import Sites, run_each
@@ -116,7 +116,7 @@ def _unit_evidence(rows: Design, mean: FloatArray, L: FloatArray) -> FloatArray:
     rows = replace(rows, X=rows.X @ L, offset=rows.offset + rows.X @ mean)
     unit = Population(1.0, 1.0, 1.0, np.zeros(d))
     groups = Groups(np.zeros((1, d)), np.zeros((1, d, d)), np.zeros(d), np.zeros((d, d)))
-    start = Sites.start(rows, np.einsum("ij,ij->i", rows.X, rows.X))
+    start = Sites.start(rows, above_zero(np.einsum("ij,ij->i", rows.X, rows.X)))
     sites = run_each(rows, start, np.ones((U, 1)), unit, groups, np.ones(U), RULES).sites
     return user_factors(rows, *sites).log_integral(np.zeros(d), 1.0)
 
