@@ -124,8 +124,8 @@ def run(
 ) -> Fit:
     """Sites, and hyperparameters with an `m_step`, until neither changes; `groups` whose means are known stay as given.
 
-    `learn` says what the M-step needs (`_ep_kernels.margins`); `spread` is where users' factors start. Where expectation
-    propagation diverged, or claims evidence that no answers have, Laplace's approximation at the mode takes over from
+    `learn` says what the M-step needs (`_ep_kernels.margins`); `spread` is where users' factors start. Where it
+    diverged, or claims evidence that no answers have, Laplace's approximation at the mode takes over from
     the beginning; with the likelihood `Laplace` it is used in the first place.
     """
     again = copy.deepcopy(m_step)
@@ -134,7 +134,9 @@ def run(
     try:
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             fit, change = _iterate(design, sites, share, population, m_step, **rest)
-            good = change <= rules.diverged and (groups is not None or log_evidence(fit.messages, fit.population) <= 0.0)
+            good = change <= rules.diverged and (
+                groups is not None or log_evidence(fit.messages, fit.population) <= 0.0
+            )
     except np.linalg.LinAlgError:
         good = False
     if good or isinstance(design.likelihood, Laplace) or not hasattr(design.likelihood, "log_likelihood"):

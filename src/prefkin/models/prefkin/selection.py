@@ -89,11 +89,12 @@ def averaged_scale(design: Design, fit: Fit) -> Fit:
     """The fit with both variances at their posterior mean along the overall scale, where few parameters are determined.
 
     The scale of highest evidence may then be near 0 although evidence hardly tells it from others. The prior is flat in
-    the standard deviation. Where evidence tells no scales apart it is flat in the logarithm, and the mean geometric.
+    the standard deviation. Where evidence tells no scales apart it is the one with which learning starts.
     """
     if determined(design, fit) > SCALES.well_determined:
         return fit
-    margin = fit.population.within * design.with_root(fit.population.root).size
+    variance = fit.population.within + fit.population.between  # one of them may be 0
+    margin = variance * design.with_root(fit.population.root).size
     ends = np.log(np.array([SCALES.least_margin_variance, SCALES.most_margin_variance]) / margin)
     evidence = _ScaleEvidence(design, fit)
 
@@ -110,11 +111,14 @@ def averaged_scale(design: Design, fit: Fit) -> Fit:
     value = np.array([evidence(each) for each in x])
     if len(x) < 2:
         return fit
-    fine = np.linspace(x[0], x[-1], 20 * len(x))
-    log_p = PchipInterpolator(x, value)(fine)
     if np.ptp(value) < SCALES.says_nothing:
-        mean = float(np.average(fine, weights=np.exp(log_p - log_p.max())))
+        mean, start = float(x[0]), float(np.log(SCALES.first_margin_variance / margin))
+        while mean > start and evidence(max(mean - SCALES.scale_step, start)) > value.max() - SCALES.says_nothing:
+            mean = max(mean - SCALES.scale_step, start)
+        mean = max(mean, min(start, float(x[-1])))
     else:
+        fine = np.linspace(x[0], x[-1], 20 * len(x))
+        log_p = PchipInterpolator(x, value)(fine)
         mean = float(logsumexp(log_p + 1.5 * fine) - logsumexp(log_p + 0.5 * fine))
     evidence(mean)
     return evidence.found[mean][1]
