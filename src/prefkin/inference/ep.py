@@ -129,6 +129,7 @@ def run(
     the beginning; with the likelihood `Laplace` it is used in the first place.
     """
     again = copy.deepcopy(m_step)
+    last = isinstance(design.likelihood, Laplace) or not hasattr(design.likelihood, "log_likelihood")
     spread = np.ones(design.n_users) if spread is None else spread
     rest = {"learn": learn, "groups": groups, "spread": spread, "rules": rules}
     try:
@@ -138,8 +139,10 @@ def run(
                 groups is not None or log_evidence(fit.messages, fit.population) <= 0.0
             )
     except np.linalg.LinAlgError:
+        if last:
+            raise
         good = False
-    if good or isinstance(design.likelihood, Laplace) or not hasattr(design.likelihood, "log_likelihood"):
+    if good or last:
         return fit
     design, zero = replace(design, likelihood=Laplace(design.likelihood)), np.zeros(len(design.y))
     rest["rules"] = replace(rules, max_iter=max(rules.max_iter, rules.least_newton))
