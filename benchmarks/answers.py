@@ -1,6 +1,6 @@
 """How people answer, beside what they prefer: a habit of taking the first side, and answers that are never wrong.
 
-    python benchmarks/answers.py [habit] [sure] [tastes] [rank] [--seeds 0 4]
+    python benchmarks/answers.py [habit] [sure] [tastes] [--seeds 0 4]
 
 habit: 40 people of 60 answers about 8 features, who differ by degrees or form four groups; everybody takes the first
 side with log odds N(mean, spread²) more than they prefer it. Printed: the mean Kullback-Leibler divergence from the
@@ -14,10 +14,6 @@ log-loss and accuracy of PrefKin and of own, pooled and shrunken ridges tuned by
 tastes: 200 people of 50 answers about 50 features, mixtures of five tastes, answers with noise: the setting in which a
 covariance of low rank beside an isotropic one ("rank", rivals.py; rank 1, 2 or 4 by held-out answers) might help.
 
-rank: what a covariance of people of low rank beside an isotropic one gains on an isotropic one, both by evidence, among
-these people and among mixtures of fifty tastes; as it is, mixed with an isotropic one of the same trace, and where
-held-out answers choose among all. Printed: log-loss gained, with the standard error over seeds.
-
 Means over seeds, in brackets standard deviations.
 """
 
@@ -29,11 +25,7 @@ from rivals import RIVALS, Panel
 from scipy.special import expit, xlogy
 
 from prefkin import Comparisons, PrefKin
-from prefkin.inference.quadratics import expand
 from prefkin.models.baselines import per_user, pooled, shrink_to_pooled
-from prefkin.models.prefkin.calibrate import Fit, Fitted, fitted_in
-from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.metric import Metric
 
 HABITS = [(0.0, 0.0), (0.5, 0.0), (0.5, 0.6), (0.0, 1.0)]
 ROWS = ("plain", "dominant", "low rank", "decaying")
@@ -149,78 +141,7 @@ def mixed_tastes(seeds):
         print(f"  {name:20}{np.mean(losses):.4f} ({np.std(losses):.4f})", flush=True)
 
 
-def in_covariance(rows, covariance, start: Fit, rounds) -> Fit:
-    """People who differ by it, its scale by evidence."""
-    values, axes = np.linalg.eigh(covariance)
-    metric = Metric((axes * np.sqrt(np.maximum(values, 1e-9 * values[-1]) / values.mean())) @ axes.T)
-    data, prior = metric.signed(rows), start.degrees.prior
-    prior = prior._replace(within=float(values.mean()))
-    return Fit(metric, data, fit_degrees(data, rounds, prior, start.degrees.sites))
-
-
-def step(fit: Fit, rank):
-    """A covariance of low rank beside an isotropic one, with more evidence: variances of an MM step along its axes."""
-    within, top = fit.degrees.prior.within, fit.degrees.prior.top
-    terms = expand(fit.data, fit.degrees.sites).at(within)
-    A, d = terms.A.sum(axis=0), fit.data.dim
-    doubt = np.linalg.inv(A + np.eye(d) / top)
-    off = terms.a - terms.images(np.broadcast_to(doubt @ terms.a.sum(axis=0), terms.a.shape))
-    root = np.diag(fit.metric.root) if fit.metric.root.ndim == 1 else fit.metric.root
-    back = np.linalg.inv(root)
-    drawn = within**2 * root @ off.T @ off @ root
-    known = back @ (A - np.matmul(terms.A @ doubt, terms.A).sum(axis=0)) @ back
-    factor = np.linalg.cholesky(known)
-    inverse = np.linalg.inv(factor)
-    values, axes = np.linalg.eigh(factor.T @ drawn @ factor)
-    axes = np.linalg.eigh(inverse.T @ (axes * np.sqrt(np.maximum(values, 0.0))) @ axes.T @ inverse)[1][:, -rank:]
-    wide, told = (np.einsum("ij,ik,kj->j", axes, each, axes) for each in (drawn, known))
-    rest = np.sqrt((np.trace(drawn) - wide.sum()) / (np.trace(known) - told.sum()))
-    return rest * np.eye(d) + (axes * np.maximum(np.sqrt(wide / told) - rest, 0.0)) @ axes.T
-
-
-def ranks(rows, options, rounds=12) -> dict[str, Fit]:
-    """Isotropic, and of each rank with a share of an isotropic covariance."""
-    plain = fitted_in(rows, "isotropic")
-    fits, eye = {"isotropic": plain}, np.eye(rows.dim)
-    for rank in sorted({rank for rank, _ in options}):
-        fit = plain
-        for _ in range(rounds):
-            fit = in_covariance(rows, step(fit, rank), fit, 2)
-        covariance = fit.degrees.prior.within * fit.metric.covariance(eye)
-        mean = float(np.trace(covariance)) / rows.dim
-        for share in [share for other, share in options if other == rank]:
-            mixed = (1 - share) * covariance + share * mean * eye
-            fits[f"rank {rank}, {share:.0%} isotropic"] = in_covariance(rows, mixed, fit, 8)
-    return fits
-
-
-def low_rank(seeds, options=((2, 0.0), (2, 0.6), (4, 0.0), (4, 0.6))):
-    """A line for each option, and one for what held-out answers choose of them."""
-    print("rank: tastes, covariance | log-loss gained (standard error)")
-
-    def losses(Z, y, users, told):
-        asked, answers, who = told
-        fits = ranks(Comparisons.from_arrays(Z, y, users).by_user(), options)
-        chances = {name: expit(Fitted(fit.degrees, fit.metric).margins(asked, who)) for name, fit in fits.items()}
-        return {name: -np.log(np.where(answers, p, 1 - p)).mean() for name, p in chances.items()}
-
-    for tastes in (5, 50):
-        gained: dict[str, list[float]] = {}
-        for seed in seeds:
-            (Z, y, users), told = people_of_tastes(seed, tastes=tastes)
-            fold = np.random.default_rng([seed, 1]).permuted(np.tile(np.arange(50) % 5, (200, 1)), axis=1).ravel()
-            parts = [[each[fold == k] for each in (Z, y, users)] for k in range(5)]
-            held = [losses(Z[fold != k], y[fold != k], users[fold != k], parts[k]) for k in range(5)]
-            found = losses(Z, y, users, told)
-            found["chosen"] = found[min(found, key=lambda name: sum(each[name] for each in held))]
-            for name in [each for each in found if each != "isotropic"]:
-                gained.setdefault(name, []).append(found["isotropic"] - found[name])
-        for name, gains in gained.items():
-            error = np.std(gains, ddof=1) / np.sqrt(len(gains))
-            print(f"  {tastes:3} {name:24}{np.mean(gains):+.4f} ({error:.4f})", flush=True)
-
-
-TABLES = {"habit": habits, "sure": sure, "tastes": mixed_tastes, "rank": low_rank}
+TABLES = {"habit": habits, "sure": sure, "tastes": mixed_tastes}
 
 
 def main():

@@ -62,14 +62,11 @@ def losses(utilities, chosen):
 def prefkin(train, test, rng):
     """Weighted pairs; utilities of draws from each person's posterior, as `predict_proba` knows it."""
     users, options, chosen = train
-    fitted = PrefKin(n_jobs=1).fit(Comparisons.from_choices(options, chosen, users))._fitted
+    model = PrefKin(n_jobs=1).fit(Comparisons.from_choices(options, chosen, users))
     noise = rng.standard_normal((DRAWS, options.shape[2]))
-    metric, mixture = fitted.metric, fitted.mixture
-    roots = [_root(metric.covariance(mixture.person(u).covariance())) for u in range(len(mixture))]
-    theta = np.array(
-        [mean + noise @ root.T for mean, root in zip(metric.preferences(mixture.mean), roots, strict=True)]
-    )
-    return fitted.temperature * np.einsum("tad,tsd->sta", test[1], theta[test[0]], optimize=True)
+    roots = [_root(model.covariance(user)) for user in model.users_]
+    theta = np.array([mean + noise @ root.T for mean, root in zip(model.theta_, roots, strict=True)])
+    return model.temperature_ * np.einsum("tad,tsd->sta", test[1], theta[test[0]], optimize=True)
 
 
 def _root(covariance):

@@ -8,9 +8,9 @@ probabilities.
 
     python benchmarks/references.py posteriors --people 200 --seed 0
 
-prints for small problems of each kind how far PrefKin's posterior by degrees is from importance sampling under the same
-prior: means in posterior standard deviations, variances as ratios; and how many of all means and variances are within
-two and three standard errors of the sampled ones. Beside it expectation propagation alone, and a second, independent
+prints for small problems of each kind how far PrefKin's posterior under continuous heterogeneity is from importance
+sampling under the same hyperparameters: means in posterior standard deviations, variances as ratios; and how many of
+all means and variances are within two and three standard errors of the sampled ones. Beside it a second, independent
 sampling: so many would exact posteriors be.
 
     python benchmarks/references.py weights --people 40 --seed 0
@@ -35,11 +35,13 @@ from tests.oracles.sampled import by_importance, small_problem
 
 from prefkin import PrefKin
 from prefkin.data.rows import Rows, UserRows
+from prefkin.inference.likelihood import Logistic
 from prefkin.inference.many import estimate_users
-from prefkin.inference.quadratics import Signed
-from prefkin.models.prefkin.by_draws import matched_by_draws
-from prefkin.models.prefkin.degrees import fit_degrees
-from prefkin.models.prefkin.modes import at_their_modes
+from prefkin.inference.model import GAUSSIAN
+from prefkin.models.prefkin.covariance import STRUCTURES
+from prefkin.models.prefkin.fitting import design_of
+from prefkin.models.prefkin.posterior import Posterior
+from prefkin.models.prefkin.selection import fit_continuous
 
 RIDGES, FEATURES = (10.0, 1.0, 1e-3, 1e-6, 1e-9), (1, 3, 10, 30, 60)
 
@@ -83,17 +85,17 @@ def posteriors(problems, seed):
             people = small_problem(rng, kind)
             starts = np.concatenate([[0], np.cumsum([len(weights) for _, weights in people])])
             X, weights = (np.concatenate(part) for part in zip(*people, strict=True))
-            data = Signed.of_users(UserRows(Rows(X, np.ones(len(X)), weights), starts, np.arange(len(people))))
-            propagated = fit_degrees(data)
-            fit, prior = matched_by_draws(at_their_modes(propagated, data), data), propagated.prior
-            exact, again = (by_importance(people, prior.within, prior.top, rng) for _ in range(2))
+            rows = UserRows(Rows(X, np.ones(len(X)), weights), starts, np.arange(len(people)))
+            design = design_of(rows, Logistic())
+            found = Posterior.of(design, fit_continuous(design, STRUCTURES["isotropic"], GAUSSIAN))
+            law, covariances = found.population, found.covariances(np.arange(len(people)))
+            exact, again = (by_importance(people, law.within, law.between, rng) for _ in range(2))
             if min(exact.effective, again.effective) < 500:  # sampling knows too little
                 left_out += 1
                 continue
             zero = np.zeros(exact.mean.shape)
             for name, mean, covariance, error, doubt in (
-                ("propagation", propagated.mean, _covariances(propagated), zero, zero),
-                ("PrefKin", fit.mean, _covariances(fit), zero, zero),
+                ("PrefKin", found.theta, covariances, zero, zero),
                 ("sampled again", again.mean, again.covariance, again.error, again.doubt),
             ):
                 variance, wanted = (np.einsum("uii->ui", each) for each in (covariance, exact.covariance))
@@ -136,10 +138,6 @@ def weights(people, seed):
                 wrong.append(f"{number}: {error}")
         apart = f"weights {powers} powers of ten apart" + (f", units {2 * units}" if units else "")
         print(f"{apart}: {len(wrong)} of {people} wrong {wrong}", flush=True)
-
-
-def _covariances(fit):
-    return np.array([fit.person(user).covariance() for user in range(len(fit))])
 
 
 def main():

@@ -16,7 +16,6 @@ import argparse
 import hashlib
 import os
 import shutil
-import sys
 import threading
 import time
 from contextlib import nullcontext, suppress
@@ -27,9 +26,6 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.oracles.in_turns import in_turns
-
 import prefkin
 from prefkin.apps.cli.fit_folder import bytes_of
 from prefkin.data.shards import ShardedComparisons
@@ -37,11 +33,12 @@ from prefkin.execution.cluster import on_workers
 from prefkin.execution.executor import over_shards
 from prefkin.execution.progress import reporting
 from prefkin.inference.information import ball_radius
-from prefkin.models.prefkin.calibrate import Fitted
-from prefkin.models.prefkin.in_shards.fit import _sample
-from prefkin.models.prefkin.modes import at_their_modes
-from prefkin.models.prefkin.settings import TRUST
-from prefkin.models.prefkin.settling import settle
+from prefkin.models.prefkin.everybody import everybody
+from prefkin.models.prefkin.fitting import design_of, learn
+from prefkin.models.prefkin.out_of_core.fit import _sample
+from prefkin.models.prefkin.out_of_core.users import in_double
+from prefkin.models.prefkin.parameters import specification_of
+from prefkin.models.prefkin.settings import REPORTING
 
 FILE_ROWS = 200_000
 
@@ -126,33 +123,26 @@ class Memory(threading.Thread):
 
 
 def check(data: ShardedComparisons) -> None:
-    """The largest difference from placing the same people in memory, all at once, under what the same sample taught."""
-    model, some = prefkin.PrefKin().fit(data), _sample(data)
-    lesson = prefkin.PrefKin()._teacher.lesson(some)
-    everybody, who, first = in_turns(data, some.labels[lesson.known])
-    rows = lesson.metric.signed(everybody)
-    settled = [each and at_their_modes(settle(each, who, rows, first), rows) for each in (lesson.chosen, lesson.wide)]
-    fitted = Fitted(settled[0], lesson.metric, settled[1])
-    at = np.argsort(model.users_)[np.argsort(np.argsort(everybody.labels))]
-    sizes = [(np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)) for C in map(fitted.covariances, _slices(len(at)))]
-    radii = TRUST.caution * ball_radius(*map(np.concatenate, zip(*sizes, strict=True)), model.level)
-    taught = f"{len(lesson.known):,} taught the prior"
+    """The largest difference from passes over the same people in memory, under what the same sample taught."""
+    model, some, specification = prefkin.PrefKin().fit(data), _sample(data), specification_of(prefkin.PrefKin())
+    learnt = learn(some, specification).posterior
+    rows = in_double(data.shards(range(data.n_shards)))
+    found = everybody(design_of(rows, specification.likelihood), learnt)
+    sizes = found.of_covariances(lambda C: np.array([np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)]))
+    radii, at = REPORTING.caution * ball_radius(*sizes, model.level), np.argsort(model.users_)
+    taught = f"{len(some):,} taught the hyperparameters"
     print(f"{len(at):,} users in {data.n_shards} shards, of whom {taught}: {model.structure_}", flush=True)
     for name, here, there in (
-        ("thetas", model.theta_, lesson.metric.preferences(fitted.mixture.mean)),
-        ("memberships", model.membership_, fitted.mixture.weights),
+        ("thetas", model.theta_, found.theta),
+        ("memberships", model.membership_[:, : found.share.shape[1]], found.share),
         ("radii", model.radius_, radii),
     ):
         print(f"{name} in shards and in memory differ by at most {np.abs(here[at] - there).max():.1e}", flush=True)
 
 
-def _slices(n: int) -> list[slice]:
-    return [slice(start, start + 100) for start in range(0, n, 100)]
-
-
 def awake(number: int) -> None:  # noqa: ARG001 - as all work over shards
     """What a worker imports before its first task; long enough that each of them takes one."""
-    for module in ("prefkin.models.prefkin.in_shards.fit", "prefkin.data.buckets"):
+    for module in ("prefkin.models.prefkin.out_of_core.fit", "prefkin.data.buckets"):
         import_module(module)
     time.sleep(1.0)
 
@@ -161,7 +151,7 @@ def times(data: ShardedComparisons, workers: list[int]) -> None:
     """Seconds by the clock of all passes after the prior, for so many workers, once they have started."""
     for number in workers:
         for fit in (data.home / "fits").glob("*"):
-            for found in ("chosen", "wide", "people"):
+            for found in ("first", "second", "third", "people"):
                 shutil.rmtree(fit / found, ignore_errors=True)
         with on_workers(number):
             over_shards(awake, range(3 * number), label="start")

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parent.parent
 
 PACKAGE = ROOT / "src/prefkin"
 WITHIN = [
-    *("models/off_c2pl", "models/prefkin", "reproduce/methods", "reproduce/worlds"),
+    *("models/off_c2pl", "models/prefkin", "models/prefkin/partition", "models/prefkin/out_of_core"),
+    *("reproduce/methods", "reproduce/worlds"),
     *("apps/annotate", "apps/cli", "apps/export", "apps/report"),
 ]
 

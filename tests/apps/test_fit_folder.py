@@ -19,7 +19,7 @@ from prefkin.data.shards import MANIFEST, shard_name
 from prefkin.execution.executor import on_executor
 from prefkin.models.prefkin.out_of_core import files
 from tests.conftest import prefkin_says
-from tests.models.prefkin.test_out_of_core import folder_of, people
+from tests.folders import folder_of, people
 
 FIT = [sys.executable, "-m", "prefkin", "fit"]
 
@@ -173,7 +173,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.integrations
-@pytest.mark.parametrize("stage", ["*-place/sums-*", "*-move/sums-*", "*-match/sums-*", "people/told-*"])
+@pytest.mark.parametrize("stage", ["first/sums-*", "second/sums-*", "third/sums-*", "people/sums-*"])
 def test_two_workers_one_of_which_dies(votes, undisturbed, stage):
     """A worker killed in the middle of a stage: the same bytes, and nobody had to do anything."""
     distributed = pytest.importorskip("distributed")

@@ -39,7 +39,7 @@ def plane_of(model: PreferenceModel) -> Plane:
     >>> from prefkin.data.synthetic import demo_population
     >>> model = PrefKin().fit(demo_population(np.random.default_rng(0))[0].data)
     >>> plane_of(model).names[0]
-    'more short, less detailed (64% of how people differ) →'
+    'more short, less detailed (65% of how people differ) →'
     """
     size = np.sqrt(np.mean(model.comparisons().Z ** 2, axis=0))
     for theta in (model.theta_, model.own_theta_):

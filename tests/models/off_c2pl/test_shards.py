@@ -9,7 +9,7 @@ import pytest
 
 import prefkin
 from prefkin.errors import InvalidParameter
-from tests.models.prefkin.test_out_of_core import folder_of, people
+from tests.folders import folder_of, people
 
 USERS = 60
 

@@ -251,7 +251,8 @@ def structure_of(posterior: Posterior) -> str:
     if population.clustered:
         sizes = np.bincount(np.argmax(posterior.share, axis=1), minlength=posterior.share.shape[1])
         return "one group" if sizes[:-1].max(initial=0) == U else "groups"
-    common, apart = float((posterior.groups.means[0] ** 2).sum()), posterior.design.dim * population.within
+    rows = posterior.design.with_root(population.root)  # mean squares of margins, which have no units
+    common, apart = float(np.mean((rows.X @ posterior.groups.means[0]) ** 2)), population.within * rows.size
     if U == 1 or apart >= SELECTION.unrelated * common:
         return "unrelated"
     return "one group" if apart <= SELECTION.alike * common else "by degrees"

@@ -107,6 +107,12 @@ class Posterior:
         common = self.groups.means[-1] if population.clustered else self.groups.means[0]
         return float(population.variances(len(self.sizes))[-1] + np.mean(common**2))
 
+    def prior_variance(self, user: int) -> float:
+        """Variance of a coordinate of t before any answer of anybody: that of a singleton, and of what it is around."""
+        population = self.population
+        around = population.top if population.clustered else population.between
+        return float(population.variances(len(self.sizes))[-1] * self.spread[user] + around)
+
     def components(self, user: int) -> Components:
         """The posterior of one user as a mixture."""
         which = np.flatnonzero(self.share[user] > NEGLIGIBLE)

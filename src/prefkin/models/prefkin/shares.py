@@ -27,7 +27,7 @@ def shares_of(posterior: Posterior, user: int, counts: FloatArray, own: FloatArr
 
 def doubt_left(posterior: Posterior, user: int) -> tuple[FloatArray, FloatArray]:
     """What own answers, and everybody's, leave of the prior covariance, in features scaled by it."""
-    who, prior, root = np.array([user]), posterior.own_variance, posterior.population.root
+    who, prior, root = np.array([user]), posterior.prior_variance(user), posterior.population.root
     own = np.linalg.inv(np.eye(posterior.design.dim) + prior * posterior.factors(who).Lam[0])
     left = posterior.t_covariances(who)[0] / prior
     if root is not None and root.ndim == 2:  # R = P Q with P symmetric: scaled by P, not by R
