@@ -133,18 +133,24 @@ def run(
     spread = np.ones(design.n_users) if spread is None else spread
     iterate = partial(_iterate, learn=learn, groups=groups, spread=spread)
     fallback = hasattr(design.likelihood, "log_likelihood") and not isinstance(design.likelihood, Laplace)
-    try:
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            fit, change = iterate(design, sites, share, population, m_step, rules=rules)
-            possible = groups is not None or log_evidence(fit.messages, fit.population) <= 0.0
-        if not fallback or (possible and change <= rules.diverged):
-            return fit
-    except np.linalg.LinAlgError:
-        if not fallback:
-            raise
-    design, zero = replace(design, likelihood=Laplace(design.likelihood)), np.zeros(len(design.y))
-    rules = replace(rules, max_iter=max(rules.max_iter, rules.least_newton))
-    return iterate(design, Sites(zero, zero, zero), share, population, again, rules=rules)[0]
+    if not fallback:
+        return iterate(design, sites, share, population, m_step, rules=rules)[0]
+
+    def propagated(sites: Sites) -> Fit | None:
+        try:
+            with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+                fit, change = iterate(design, sites, share, population, m_step, rules=rules)
+                possible = groups is not None or log_evidence(fit.messages, fit.population) <= 0.0
+            return fit if possible and change <= rules.diverged else None
+        except np.linalg.LinAlgError:
+            return None
+
+    if (fit := propagated(sites)) is not None:
+        return fit
+    laplace, zero = replace(design, likelihood=Laplace(design.likelihood)), np.zeros(len(design.y))
+    rules_of_laplace = replace(rules, max_iter=max(rules.max_iter, rules.least_newton))
+    fit = iterate(laplace, Sites(zero, zero, zero), share, population, again, rules=rules_of_laplace)[0]
+    return (None if m_step else propagated(fit.sites)) or fit  # from the mode propagation may converge
 
 
 def _iterate(

@@ -17,7 +17,7 @@ from prefkin.inference.model import GAUSSIAN, Design, Likelihood, PopulationLaw
 from prefkin.models.calls import generator
 from prefkin.models.prefkin.covariance import STRUCTURES, Structure
 from prefkin.models.prefkin.everybody import everybody
-from prefkin.models.prefkin.partition.search import log_evidence
+from prefkin.models.prefkin.partition.search import possible_evidence
 from prefkin.models.prefkin.posterior import Posterior
 from prefkin.models.prefkin.selection import (
     Calibration,
@@ -205,7 +205,7 @@ def _starts(continuous: list[_Fitted], best: _Fitted) -> list[_Fitted]:
 
 def _fitted(design: Design, candidate: Candidate, fit: Fit) -> _Fitted:
     free = 0.5 * candidate.structure.parameters(design.dim)
-    return _Fitted(candidate, fit, log_evidence(design, fit) - free)
+    return _Fitted(candidate, fit, possible_evidence(design, fit) - free)
 
 
 def _chosen(fitted: list[_Fitted], held: dict[str, HeldOut], losses: dict[str, float]) -> tuple[_Fitted, Calibration]:

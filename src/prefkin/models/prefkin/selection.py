@@ -23,7 +23,7 @@ from prefkin.inference.hierarchy import user_moments
 from prefkin.inference.loss import moderated
 from prefkin.inference.model import GAUSSIAN, Design, PopulationLaw, with_variances
 from prefkin.models.prefkin.covariance import Structure
-from prefkin.models.prefkin.partition.search import log_evidence, search
+from prefkin.models.prefkin.partition.search import possible_evidence, search
 from prefkin.models.prefkin.posterior import margins_of
 from prefkin.models.prefkin.settings import SCALES, SELECTION
 
@@ -139,14 +139,14 @@ class _ScaleEvidence:
     """Log evidence with τ² multiplied by e^x and ρ² by that to the power `between`, and the fits that have it."""
 
     def __init__(self, design: Design, fit: Fit, between: float = 1.0) -> None:
-        self.design, self.between, self.found = design, between, {0.0: (log_evidence(design, fit), fit)}
+        self.design, self.between, self.found = design, between, {0.0: (possible_evidence(design, fit), fit)}
 
     def __call__(self, x: float) -> float:
         if x not in self.found:
             near = min(self.found, key=lambda other: abs(other - x))
             factor = float(np.exp(x - near))
             scaled = rescaled(self.design, self.found[near][1], factor, factor**self.between, SCALES.scale_sweeps)
-            self.found[x] = log_evidence(self.design, scaled), scaled
+            self.found[x] = possible_evidence(self.design, scaled), scaled
         return self.found[x][0]
 
 

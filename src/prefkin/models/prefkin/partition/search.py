@@ -18,7 +18,7 @@ from prefkin.models.prefkin.partition.reassign import labels_of, one_hot, reassi
 from prefkin.models.prefkin.scales import MacKayStep
 from prefkin.models.prefkin.settings import SEARCH
 
-__all__ = ["Partitioned", "log_evidence", "search"]
+__all__ = ["Partitioned", "log_evidence", "possible_evidence", "search"]
 
 
 class Partitioned(NamedTuple):
@@ -35,12 +35,16 @@ def log_evidence(design: Design, fit: Fit) -> float:
         share = one_hot(labels_of(share))
     rows = design.with_root(population.root)
     evidence = of_answers(messages_of(rows, *fit.sites, fit.spread, share, population), population)
-    if not evidence <= 0.0:  # impossible, or not a number
-        return -np.inf
     if not population.clustered:
         return evidence
     sizes = np.concatenate([share[:, :-1].sum(axis=0), np.ones(int(share[:, -1].sum()))])
     return evidence + float(population.partition.log_prob(sizes))
+
+
+def possible_evidence(design: Design, fit: Fit) -> float:
+    """Log evidence, and −∞ for a number that no answers have: above 0, or none."""
+    evidence = log_evidence(design, fit)
+    return evidence if evidence <= 0.0 else -np.inf
 
 
 def search(design: Design, start: Fit, prior: PartitionPrior = ChineseRestaurant()) -> Partitioned:  # noqa: B008
@@ -68,11 +72,11 @@ def search(design: Design, start: Fit, prior: PartitionPrior = ChineseRestaurant
         fit = learn(sites, one_hot(labels), population, SEARCH.sweeps)
         share = reassign(factors, one_hot(labels), fit.population)
         fit = learn(fit.sites, share, fit.population, SEARCH.sweeps)
-        found = Partitioned(fit, log_evidence(design, fit))
+        found = Partitioned(fit, possible_evidence(design, fit))
         best = found if best is None or found.evidence > best.evidence else best
         if found is not best or (before is not None and np.array_equal(labels, before)):
             break
         before, population, sites = labels, fit.population, fit.sites
     assert best is not None
     fit = learn(best.fit.sites, best.fit.share, best.fit.population, SEARCH.last_sweeps)
-    return Partitioned(fit, log_evidence(design, fit))
+    return Partitioned(fit, possible_evidence(design, fit))
