@@ -124,13 +124,13 @@ def run(
 ) -> Fit:
     """Sites, and hyperparameters with an `m_step`, until neither changes; `groups` whose means are known stay as given.
 
-    `learn` says what the M-step needs (`_ep_kernels.margins`); `spread` is where users' factors start. Where expectation
-    propagation diverged, or claims evidence that no answers have, Laplace's approximation at the mode takes over from
-    the beginning; with the likelihood `Laplace` it is used in the first place.
+    `learn` says what the M-step needs (`_ep_kernels.margins`); `spread` is where users' factors start. Where
+    expectation propagation diverged, or claims evidence that no answers have, Laplace's approximation at the mode takes
+    over from the beginning; with the likelihood `Laplace` it is used in the first place.
     """
     again = copy.deepcopy(m_step)
     spread = np.ones(design.n_users) if spread is None else spread
-    rest = {"learn": learn, "groups": groups, "spread": spread, "rules": rules}
+    rest: dict[str, Any] = {"learn": learn, "groups": groups, "spread": spread, "rules": rules}
     try:
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             fit, change = _iterate(design, sites, share, population, m_step, **rest)
@@ -192,7 +192,8 @@ def _newton(
     the new margins this pull is linear, and the log posterior concave: its maximum is found by bisection, for all users
     together or, where `groups` are given, for each.
     """
-    likelihood, m = rows.likelihood.likelihood, moments.mean
+    laplace: Any = rows.likelihood
+    likelihood, m = laplace.likelihood, moments.mean
     _, slope, bend = likelihood.log_likelihood(rows.y, m + rows.offset)
     tau = rows.weight * np.maximum(-bend, 0.0)
     nu = rows.weight * slope + tau * m

@@ -102,10 +102,10 @@ def averaged_scale(design: Design, fit: Fit) -> Fit:
 
     best = weight(0.0)
     for sign, end in ((1.0, max(ends[1], 0.0)), (-1.0, max(-ends[0], 0.0))):
-        x = 0.0
-        while x + SCALES.scale_step <= end and weight(sign * x) > best - SCALES.negligible:
-            x += SCALES.scale_step
-            best = max(best, weight(sign * x))
+        at = 0.0
+        while at + SCALES.scale_step <= end and weight(sign * at) > best - SCALES.negligible:
+            at += SCALES.scale_step
+            best = max(best, weight(sign * at))
     x = np.array(sorted(evidence.found))
     value = np.array([evidence(each) for each in x])
     if len(x) < 2:

@@ -35,7 +35,7 @@ class Scales:
     scale_sweeps: int = 4
     """Sweeps of the sites at each scale: evidence does not change to first order with what they still lack."""
     well_determined: float = 20.0
-    """With more parameters determined by the answers, evidence is peaked at one scale; with fewer it is averaged over."""
+    """With more parameters determined by the answers, evidence peaks at one scale; with fewer it is averaged over."""
     negligible: float = 5.0
     """Scales whose evidence is behind by so many nats do not count in the average."""
     says_nothing: float = 0.5
