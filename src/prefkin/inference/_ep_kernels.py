@@ -27,7 +27,7 @@ part: Callable[[Callable[..., Any]], Any] = njit(forceinline=True, **OPTIONS)
 
 BY_HAND = 40  # matrices up to this size are inverted by elimination, larger ones by LAPACK
 NEGLIGIBLE = 1e-6  # responsibility below which a component is left out
-MOST_NODES = 300  # of the quadrature, to either side: with more, the answer is as good as certain
+MOST_NODES = 700  # of the quadrature, to either side: with more, the answer is as good as certain
 ROOT_2, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 FARTHEST = -37.0  # standard deviations beyond which the normal distribution function underflows
 
