@@ -133,7 +133,9 @@ def test_one_question_answered_both_ways_many_times_does_not_make_sites_leap():
     for variance in (1e-4, 1.0, 1e6):
         fit = run(design, Sites.start(design, variance), np.ones((1, 1)), population, rules=EXACT)
         assert fit.converged
-        assert fit.moments.mean[0] == pytest.approx(digamma(1000) - digamma(300), abs=1e-3)
+        assert fit.moments.mean[0] == pytest.approx(
+            digamma(1000) - digamma(300), abs=2e-3
+        )  # or the mode, log 1000 / 300
 
 
 def test_cavities_leave_one_copy_out(rng):

@@ -21,7 +21,9 @@ def problem(rng, d, counts, clustered=True):
     n, starts = sum(counts), np.concatenate([[0], np.cumsum(counts)])
     X = rng.normal(size=(n, d)) / np.sqrt(d)
     design = Design.of(Logistic(), X, (rng.random(n) < 0.5).astype(float), np.ones(n), starts)
-    sites = Sites(rng.uniform(0.05, 0.4, n), rng.normal(size=n), rng.normal(size=n))
+    sites = Sites(
+        rng.uniform(0.05, 0.4, n), rng.normal(size=n), rng.normal(size=n) - 20.0
+    )  # answers are no likelier than 1
     return design, sites, Population(WITHIN, BETWEEN, TOP, np.zeros(d), clustered=clustered)
 
 
