@@ -231,6 +231,7 @@ def test_the_model_is_replaced_and_nobody_notices(readers, tmp_path):
     store.close()
 
 
+@pytest.mark.filterwarnings("ignore:every answer agrees with the fit")  # there are twelve of them
 def test_answers_that_the_model_was_fitted_on_do_not_count_twice(store, items, zoe):
     engine = Engine(store, items, Knowledge(None), rng=random.Random(0))
     state = engine.question(zoe)
