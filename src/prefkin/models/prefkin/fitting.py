@@ -211,8 +211,8 @@ def _fitted(design: Design, candidate: Candidate, fit: Fit) -> _Fitted:
 def _chosen(fitted: list[_Fitted], held: dict[str, HeldOut], losses: dict[str, float]) -> tuple[_Fitted, Calibration]:
     """The least held-out log-loss of continuous heterogeneity; clusters where held-out answers and evidence agree.
 
-    Evidence and held-out log-loss, after calibration of both, are added up, and neither may speak against clusters
-    clearly by itself.
+    Evidence and held-out log-loss are added up, and neither may speak against clusters clearly by itself. Log-loss is
+    the mean of that before calibration, which tells how well the evidence chose the variances, and that after it.
     """
 
     def loss(each: _Fitted) -> float:
@@ -228,7 +228,7 @@ def _chosen(fitted: list[_Fitted], held: dict[str, HeldOut], losses: dict[str, f
         return best, calibration
     groups = min(clustered, key=loss)
     other = calibrate(held[groups.candidate.name])
-    gain = calibration.loss - other.loss
+    gain = 0.5 * (loss(best) - loss(groups) + calibration.loss - other.loss)
     agree = gain > -SELECTION.clearly and gain + groups.evidence - evidence > SELECTION.clearly
     return (groups, other) if agree else (best, calibration)
 
