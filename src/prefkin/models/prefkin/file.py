@@ -125,6 +125,7 @@ def learnt_from(about: dict[str, Any], arrays: dict[str, Any], design: Any) -> L
         shapes != expected
         or design.n_users != U
         or [each.shape for each in messages.values()] != [(C, d, d), (C, d), (C,)]
+        or (wide and [each.shape for each in wide.values()] != [(C, d, d), (C, d), (C,)])
     ):
         raise ValueError("shapes")
     if (root is not None and root.shape not in ((d,), (d, d))) or (about["structure"] == "groups" and not clustered):
