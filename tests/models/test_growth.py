@@ -22,5 +22,5 @@ def test_radii_of_many_are_those_of_each():
     Z, y, users = people(30)
     model = PrefKin().fit(Z, y, users=users)
     each = [np.trace(model.covariance(user)) for user in range(30)]
-    together = np.einsum("uii->u", model._learnt.posterior.covariances(np.arange(30)))
+    together = np.einsum("uii->u", model._learnt.uncertainty.covariances(np.arange(30)))
     assert np.allclose(together, each, rtol=1e-9)

@@ -158,8 +158,8 @@ def test_the_threshold_and_the_radii_that_turn_the_papers_verdict(rng):
 
 
 def test_doubt_is_what_the_posterior_leaves_of_the_prior(model, readers):
-    posterior, known = model._learnt.posterior, model.coverage_map("Ada", n=6)
-    prior, root = posterior.own_variance, posterior.population.root
+    posterior, known = model._learnt.uncertainty, model.coverage_map("Ada", n=6)
+    prior, root = posterior.prior_variance(0), posterior.population.root
     assert root is None or root.ndim == 1
     back = np.eye(6) if root is None else np.diag(1.0 / root)
     C = back @ model.covariance("Ada") @ back.T

@@ -39,6 +39,9 @@ class Factors:
     def __add__(self, other: Factors) -> Factors:
         return Factors(self.Lam + other.Lam, self.eta + other.eta, self.level + other.level)
 
+    def __sub__(self, other: Factors) -> Factors:
+        return Factors(self.Lam - other.Lam, self.eta - other.eta, self.level - other.level)
+
     def __len__(self) -> int:
         return len(self.eta)
 

@@ -133,7 +133,7 @@ def reloaded_in_memory(model):
 
 
 def test_a_new_user_is_of_the_groups_by_their_sizes(model):
-    people, posterior = model._population, model._learnt.posterior
+    people, posterior = model._population, model._learnt.uncertainty
     sizes = np.append(posterior.share[:, :-1].sum(axis=0), posterior.population.partition.concentration)
     assert np.allclose(people.nobody.chance, sizes / sizes.sum())
     population = posterior.population

@@ -196,7 +196,6 @@ def test_a_copy_looks_ahead_and_changes_nothing(demo, user, rule):
     assert session.state() == ahead.state()
 
 
-@pytest.mark.xfail(strict=False, reason="covariance() averages over scales since 5627542, belief and margins do not")
 def test_somebody_known_may_be_asked_by_the_same_rule(demo):
     people, stories, model = demo
     session = model.session("Ada", stories, rule="information")

@@ -93,7 +93,6 @@ def by_label(model):
     return np.argsort(model.users_)
 
 
-@pytest.mark.xfail(strict=False, reason="fails since 5627542: radii average over scales in memory alone, as it seems")
 def test_with_everybody_in_the_sample_the_fit_is_that_in_memory(model, memory):
     order = by_label(model)
     assert model.structure_ == memory.structure_ == "groups"

@@ -91,8 +91,8 @@ class Statistics(NamedTuple):
         return Statistics(messages, sizes, scores)
 
     def __sub__(self, other: Statistics) -> Statistics:
-        messages = Factors(*(getattr(self.messages, name) - getattr(other.messages, name) for name in NUMBERS))
-        return Statistics(messages, self.sizes - other.sizes, self.scores - other.scores)
+        messages, sizes, scores = self.messages - other.messages, self.sizes - other.sizes, self.scores - other.scores
+        return Statistics(messages, sizes, scores)
 
 
 NUMBERS = ("Lam", "eta", "level")  # of `Factors`

@@ -298,7 +298,7 @@ class PrefKin(PreferenceModel):
         return known
 
     def _difference(self, position: int, other: int) -> Belief:
-        C = difference_covariance(self._learnt.posterior, position, other)
+        C = difference_covariance(self._learnt.uncertainty, position, other)
         return Belief.from_covariance(self.theta_[position] - self.theta_[other], C)
 
     def _membership(self) -> tuple[FloatArray, FloatArray]:
@@ -388,7 +388,7 @@ class PrefKin(PreferenceModel):
 
     def _doubt_left(self, user: Hashable) -> tuple[FloatArray, FloatArray]:
         """What own answers, and everybody's, leave of a singleton's prior covariance, in features scaled by it."""
-        return doubt_left(self._learnt.posterior, self.position(user))
+        return doubt_left(self._learnt.uncertainty, self.position(user))
 
     def summary(self) -> Summary:
         """How alike these users are, and how sure that is; `print` says it in words."""
@@ -434,7 +434,7 @@ class PrefKin(PreferenceModel):
             return ActiveSession.of_newcomer(self._population, candidates, label=label, **settings)
         habit = float(self.habit_[self.position(user)])
         if rule == "information":
-            person = person_as_population(self._learnt.posterior, self.position(user), habit)
+            person = person_as_population(self._learnt.uncertainty, self.position(user), habit)
             return ActiveSession.of_newcomer(person, candidates, **settings)
         return ActiveSession.from_belief(self.belief(user), candidates, habit=habit, **settings)
 
@@ -444,7 +444,7 @@ class PrefKin(PreferenceModel):
                 f"{len(self._users)} people with {self._users.dim} features are too many to plan for at once: it takes "
                 "a matrix each; use a model of fewer people or features"
             )
-        return everybody_at_once(self._learnt.posterior, Z)
+        return everybody_at_once(self._learnt.uncertainty, Z)
 
     @cached_property
     def _population(self) -> Population:

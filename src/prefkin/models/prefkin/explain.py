@@ -40,7 +40,7 @@ def explained(model: PrefKin, u: int, v: int) -> Explanation:
     probability = float(model._together(u)[v])
     difference = model.theta_[u] - model.theta_[v]
     distance = float(np.linalg.norm(difference))
-    error = _length_error(difference, difference_covariance(posterior, u, v))
+    error = _length_error(difference, difference_covariance(model._learnt.uncertainty, u, v))
     estimates = f"their estimates are {distance:.3g} ± {error:.2g} apart"
     if model.structure_ == "groups":
         odds = _LeaveOneOut(posterior, u, v).log_odds()

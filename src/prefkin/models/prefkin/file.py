@@ -63,6 +63,7 @@ def to_file(learnt: Learnt) -> tuple[dict[str, Any], dict[str, Any]]:
         "m0": population.m0,
         "sizes": posterior.sizes,
         **{f"message_{name}": values for name, values in vars(posterior.messages).items()},
+        **({} if posterior.wide is None else {f"wide_{name}": each for name, each in vars(posterior.wide).items()}),
         **({} if population.root is None else {"root": population.root}),
     }
     return about, arrays
@@ -114,13 +115,17 @@ def learnt_from(about: dict[str, Any], arrays: dict[str, Any], design: Any) -> L
     """What `to_file` wrote, of the users of this design."""
     d, (U, C) = design.dim, arrays["share"].shape
     clustered, root = about["population"]["clustered"], arrays.get("root")
-    messages = {name: arrays[f"message_{name}"] for name in ("Lam", "eta", "level")}
+    messages, wide = (
+        {name: arrays[f"{kind}_{name}"] for name in ("Lam", "eta", "level") if f"{kind}_{name}" in arrays}
+        for kind in ("message", "wide")
+    )
     shapes = [arrays[name].shape for name in ("tau", "nu", "level", "spread", "m0", "sizes")]
     expected = [(len(design.y),)] * 3 + [(U,), (d,), (C,)]
     if (
         shapes != expected
         or design.n_users != U
         or [each.shape for each in messages.values()] != [(C, d, d), (C, d), (C,)]
+        or (wide and [each.shape for each in wide.values()] != [(C, d, d), (C, d), (C,)])
     ):
         raise ValueError("shapes")
     if (root is not None and root.shape not in ((d,), (d, d))) or (about["structure"] == "groups" and not clustered):
@@ -129,8 +134,9 @@ def learnt_from(about: dict[str, Any], arrays: dict[str, Any], design: Any) -> L
     population = Population(**about["population"], m0=arrays["m0"], root=root, partition=partition)
     sites = Sites(*(arrays[name] for name in Sites._fields))
     posterior = Posterior(
-        design, sites, arrays["share"], arrays["spread"], population, Factors(**messages), arrays["sizes"]
-    )
+        design, sites, arrays["share"], arrays["spread"], population, Factors(**messages), arrays["sizes"],
+        wide=Factors(**wide) if wide else None,
+    )  # fmt: skip
     evidence = {name: _number(value) for name, value in about["evidence"].items()}
     names = "structure", "candidate", "losses", "n_iter", "converged"
     known = {name: about[name] for name in names}

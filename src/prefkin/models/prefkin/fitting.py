@@ -65,8 +65,13 @@ class Learnt:
 
         Held-out answers may speak for smaller variances than evidence does, which is no proof that users are alike.
         """
+        return self.posterior.with_variances(*self.widening)
+
+    @property
+    def widening(self) -> tuple[float, float]:
+        """Factors on τ² and ρ² for the uncertainty."""
         _, _, within, between = self.calibration
-        return self.posterior.with_variances(1.0 / min(within, 1.0), 1.0 / min(between, 1.0))
+        return 1.0 / min(within, 1.0), 1.0 / min(between, 1.0)
 
 
 @dataclass(frozen=True, eq=False)

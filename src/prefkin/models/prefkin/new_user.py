@@ -47,7 +47,7 @@ def person_as_population(posterior: Posterior, user: int, habit: float) -> Popul
 def everybody_at_once(posterior: Posterior, Z: FloatArray) -> tuple[Panel, FloatArray]:
     """All users in units of t, and rows, so that the rows learnt from have mean square length 1 (for float32).
 
-    Members have G_u and their group mean's covariance; other users have their own covariance.
+    Members have G_u and their group mean's covariance around the estimate; other users have their own covariance.
     """
     groups, population, d = posterior.groups, posterior.population, posterior.design.dim
     n_groups = posterior.share.shape[1] - int(population.clustered)
@@ -60,5 +60,5 @@ def everybody_at_once(posterior: Posterior, Z: FloatArray) -> tuple[Panel, Float
     keep[who] = np.linalg.inv(np.eye(d) + spread[who, None, None] / size * posterior.factors(who).Lam)
     keep[others] = size * posterior.t_covariances(others)
     X = Z if population.root is None else in_units_of(population.root, Z)
-    unit = np.sqrt(size)
-    return Panel(unit * posterior.t, keep, spread, group, size * groups.covs[:n_groups]), X / unit
+    unit, estimates = np.sqrt(size), posterior.t if posterior.about is None else posterior.about
+    return Panel(unit * estimates, keep, spread, group, size * groups.covs[:n_groups]), X / unit

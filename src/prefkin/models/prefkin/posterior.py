@@ -51,13 +51,14 @@ class Posterior:
     population: Population
     messages: Factors  # (C): products of the messages to each group mean
     sizes: FloatArray  # (C,) sums of the responsibilities
-    about: FloatArray | None = None  # (U, d) estimates whose uncertainty is asked, where these are not the means
+    about: FloatArray | None = None  # (U, d) estimates of t whose uncertainty is asked, where these are not the means
+    wide: Factors | None = None  # `messages_with` the variances of the uncertainty, of users who are not held here, too
 
     @classmethod
     def of(cls, design: Design, fit: Fit) -> Posterior:
         """All users of a fit."""
         found = cls(design, fit.sites, fit.share, fit.spread, fit.population, fit.messages, fit.share.sum(axis=0))
-        found.__dict__["theta"] = fit.population.preferences(fit.moments.t)
+        found.__dict__["t"] = fit.moments.t
         return found
 
     def __len__(self) -> int:
@@ -72,17 +73,24 @@ class Posterior:
         )  # fmt: skip
 
     def with_variances(self, within: float, between: float) -> Posterior:
-        """The estimates' uncertainty with τ² and ρ² multiplied, given the same sites.
-
-        Messages of users who are not held here stay; then all do.
-        """
+        """The estimates' uncertainty with τ² and ρ² multiplied, given the same sites."""
         if within == between == 1.0:
             return self
-        population, messages = with_variances(self.population, within, between), self.messages
-        if np.isclose(self.sizes.sum(), len(self)):
-            rows = self.design.with_root(population.root)
-            messages = messages_of(rows, *self.sites, self.spread, self.share, population)
-        return replace(self, population=population, messages=messages, about=self.theta)
+        population = with_variances(self.population, within, between)
+        messages = self.messages_with(within, between) if self.wide is None else self.wide
+        rotated = population.root is not None and population.root.ndim == 2  # then R holds the scale
+        about = self.t / np.sqrt(within) if rotated else self.t
+        return replace(self, population=population, messages=messages, about=about)
+
+    def messages_with(self, within: float, between: float) -> Factors:
+        """Messages of the users who are held here, with τ² and ρ² multiplied."""
+        population = with_variances(self.population, within, between)
+        rows = self.design.with_root(population.root)
+        return messages_of(rows, *self.sites, self.spread, self.share, population)
+
+    def off(self, who: IntArray) -> FloatArray:
+        """(n, d) what the estimates of t are away from the posterior means."""
+        return np.zeros((len(who), self.design.dim)) if self.about is None else self.about[who] - self.t[who]
 
     @cached_property
     def groups(self) -> Groups:
@@ -114,13 +122,13 @@ class Posterior:
         return float(population.variances(len(self.sizes))[-1] * self.spread[user] + around)
 
     def components(self, user: int) -> Components:
-        """The posterior of one user as a mixture."""
+        """The posterior of one user as a mixture, around the estimate."""
         which = np.flatnonzero(self.share[user] > NEGLIGIBLE)
-        means, covs = self._of_components(self.factors(np.array([user])), np.array([user]), which)
-        population = self.population
-        return Components(
-            which, self.share[user, which], population.preferences(means[0]), population.covariance(covs[0])
-        )
+        who, population = np.array([user]), self.population
+        (means,), (covs,) = self._of_components(self.factors(who), who, which)
+        off = self.off(who)
+        means, covs = population.preferences(means + off), population.covariance(covs + off.T @ off)
+        return Components(which, self.share[user, which], means, covs)
 
     def covariances(self, who: IntArray) -> FloatArray:
         """Posterior covariances of some users, (n, d, d)."""
@@ -218,14 +226,10 @@ class Posterior:
         return np.concatenate([np.empty((0, d, d)), *found])
 
     def _covariances(self, who: IntArray) -> FloatArray:
-        C = self.population.covariance(self.t_covariances(who))
-        if self.about is None:
-            return C
-        off = self.about[who] - self.theta[who]
-        return C + off[:, :, None] * off[:, None, :]
+        return self.population.covariance(self.t_covariances(who))
 
     def t_covariances(self, who: IntArray) -> FloatArray:
-        """Posterior covariances of t of some users, (n, d, d)."""
+        """Posterior covariances of t of some users around their estimates, (n, d, d)."""
         share = self.share[who]
         which = np.flatnonzero(share.max(axis=0, initial=0.0) > NEGLIGIBLE)
         mean, second = np.zeros((len(who), self.design.dim)), np.zeros((len(who), self.design.dim, self.design.dim))
@@ -236,7 +240,8 @@ class Posterior:
             r, m = share[here, c], means[:, 0]
             mean[here] += r[:, None] * m
             second[here] += r[:, None, None] * (covs[:, 0] + m[:, :, None] * m[:, None, :])
-        return second - mean[:, :, None] * mean[:, None, :]
+        off = self.off(who)
+        return second - mean[:, :, None] * mean[:, None, :] + off[:, :, None] * off[:, None, :]
 
     def factors(self, who: IntArray) -> Factors:
         """Likelihoods of some users as Gaussian factors in t."""

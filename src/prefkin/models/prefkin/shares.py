@@ -50,6 +50,8 @@ def difference_covariance(posterior: Posterior, user: int, other: int) -> FloatA
     """Posterior covariance of θ_u − θ_v: the mean of a group that both belong to is uncertain for both alike."""
     both = np.array([user, other])
     C, population = posterior.covariances(both).sum(axis=0), posterior.population
+    off = posterior.off(both)
+    C -= population.covariance(np.outer(off[0], off[1]) + np.outer(off[1], off[0]))
     v = population.within * posterior.spread[both]
     G = np.linalg.inv(np.eye(len(C)) + v[:, None, None] * posterior.factors(both).Lam)
     together = posterior.share[user] * posterior.share[other]

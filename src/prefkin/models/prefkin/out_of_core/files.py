@@ -80,12 +80,12 @@ def of_singletons(parts: Sequence[Singletons]) -> Arrays:
     return arrays | {name: np.concatenate([getattr(each.messages, name) for each in parts]) for name in NUMBERS}
 
 
-def with_shared(learnt: Learnt, shared: Shared) -> Learnt:
+def with_shared(learnt: Learnt, shared: Shared, wide: Factors | None = None) -> Learnt:
     """What was learnt, with what all users share, and without single users."""
     nobody = learnt.posterior.some(np.empty(0, dtype=np.intp))
     posterior = replace(
         nobody, population=shared.population, messages=shared.messages, sizes=shared.sizes,
-        share=np.empty((0, len(shared))),
+        share=np.empty((0, len(shared))), wide=wide,
     )  # fmt: skip
     return replace(learnt, posterior=posterior)
 

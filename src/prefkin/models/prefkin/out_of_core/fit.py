@@ -7,7 +7,7 @@ of shards. So the result does not depend on who did what, and a run that was kil
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from operator import add
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from prefkin.data.arrays import LabelArray
+from prefkin.data.arrays import IntArray, LabelArray
 from prefkin.data.dependence import effective_weights
 from prefkin.data.digest import digest
 from prefkin.data.rows import UserRows, spread
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_out_of_core"]
 
-FORMAT = 9  # of files of a run that goes on
+FORMAT = 10  # of files of a run that goes on
 READ_AT_ONCE = 512  # users of a shard
 
 
@@ -131,20 +131,29 @@ def take_step(task: Task, number: int) -> None:
     write_arrays(task.after / f"sums-{number}.npz", of_statistics(reduce(add, found)))  # last: then the shard is done
 
 
-def finish_shard(task: Task, level: float, number: int) -> None:
+def widen_shard(task: Task, number: int) -> None:
+    """Sum the messages of the users of one shard with the variances of the uncertainty."""
+    found = [learnt.posterior.messages_with(*learnt.widening) for _, learnt in _learnt(task, number)]
+    write_arrays(task.after / f"sums-{number}.npz", vars(reduce(add, found)))
+
+
+def _learnt(task: Task, number: int) -> Iterator[tuple[UserRows, Learnt]]:
+    """What was learnt of the users of one shard, a few at a time."""
+    assert task.before is not None
+    learnt, kept = as_learnt(_arrays_at(task.after / "shared.npz"), task.specification), task.after / "kept.npz"
+    which, state = _arrays_at(kept)["kept"], as_state(read_arrays(task.before / f"state-{number}.npz"))
+    for _, rows, design, some in _blocks(task, number, state, len(which), checked=False):
+        assert some is not None
+        sites, share, factors = some
+        posterior = replace(learnt.posterior, design=design, sites=sites, share=share[:, which], spread=factors)
+        yield rows, replace(learnt, posterior=posterior)
+
+
+def finish_shard(task: Task, number: int, *, level: float) -> None:
     """Write the posteriors of the users of one shard, a row each, and sums over them."""
     from prefkin.data.buckets import write_table
 
-    assert task.before is not None
-    learnt = as_learnt(_arrays_at(task.after / "shared.npz"), task.specification)
-    kept, found = _arrays_at(task.after / "kept.npz")["kept"], list[UserTable]()
-    state = as_state(read_arrays(task.before / f"state-{number}.npz"))
-    for _, rows, design, some in _blocks(task, number, state, len(kept), checked=False):
-        assert some is not None
-        sites, share, factors = some
-        posterior = replace(learnt.posterior, design=design, sites=sites, share=share[:, kept], spread=factors)
-        found.append(UserTable.of(rows, posterior, level))
-    table = UserTable.joined(found)
+    table = UserTable.joined([UserTable.of(rows, learnt, level) for rows, learnt in _learnt(task, number)])
     write_table(task.after / shard_name(number), table.columns)
     write_arrays(task.after / f"sums-{number}.npz", {"counts": table.counts, "sums": table.sums})
 
@@ -204,17 +213,25 @@ class Shards:
 
     def finish(self, shared: Shared, level: float) -> tuple[Learnt, Arrays]:
         """Posteriors of everybody in tables; what is known of everybody together, and sums over them."""
-        people, kept = self.home / PEOPLE, kept_components(shared)
-        people.mkdir(exist_ok=True)
+        kept = kept_components(shared)
         shared = Shared(shared.population, shared.messages[kept], shared.sizes[kept])
         learnt = with_shared(self.learnt, shared)
-        write_arrays(people / "shared.npz", of_learnt(learnt))
-        write_arrays(people / "kept.npz", {"kept": kept})
-        left, task = self._left(people), Task(self.data, self.specification, False, self.state, None, people)
-        work, done = partial(finish_shard, task, level), len(self.numbers) - len(left)
-        over_shards(work, left, label="posteriors", done=done, room=self.data.room)
-        found = [read_arrays(people / f"sums-{number}.npz") for number in self.numbers]
-        return learnt, {name: np.sum([each[name] for each in found], axis=0) for name in ("counts", "sums")}
+        if learnt.widening != (1.0, 1.0):
+            wide = self._sums("uncertainty", learnt, kept, widen_shard)
+            learnt = with_shared(learnt, shared, Factors(*(wide[name] for name in NUMBERS)))
+        return learnt, self._sums(PEOPLE, learnt, kept, partial(finish_shard, level=level))
+
+    def _sums(self, name: str, learnt: Learnt, kept: IntArray, work: Callable[..., None]) -> Arrays:
+        """Do something in every shard with the posteriors of its users; the sums of what that finds."""
+        folder = self.home / name
+        folder.mkdir(exist_ok=True)
+        write_arrays(folder / "shared.npz", of_learnt(learnt))
+        write_arrays(folder / "kept.npz", {"kept": kept})
+        left, task = self._left(folder), Task(self.data, self.specification, False, self.state, None, folder)
+        label, done = "posteriors" if name == PEOPLE else name, len(self.numbers) - len(left)
+        over_shards(partial(work, task), left, label=label, done=done, room=self.data.room)
+        found = [read_arrays(folder / f"sums-{number}.npz") for number in self.numbers]
+        return {name: np.sum([each[name] for each in found], axis=0) for name in found[0]}
 
 
 def fit_out_of_core(model: PrefKin, data: ShardedComparisons) -> OutOfCore:

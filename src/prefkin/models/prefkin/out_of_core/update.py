@@ -17,9 +17,9 @@ from prefkin.errors import InvalidComparisons
 from prefkin.execution.blas import in_one_order
 from prefkin.models.files import PEOPLE, ROWS
 from prefkin.models.prefkin.e_step import Shared
+from prefkin.models.prefkin.fitting import Learnt
 from prefkin.models.prefkin.out_of_core.files import with_shared
 from prefkin.models.prefkin.out_of_core.users import OutOfCore, UserTable, by_label
-from prefkin.models.prefkin.posterior import Posterior
 from prefkin.models.prefkin.update import gain_of_refit, updated
 
 __all__ = ["with_new_answers"]
@@ -37,11 +37,15 @@ def with_new_answers(everybody: OutOfCore, new: UserRows) -> tuple[OutOfCore, fl
     gain = gain_of_refit(everybody.learnt.posterior, new)
     before = everybody.only(_known(everybody, new.labels))
     more = grown(before._users, new)
-    rows, after = replace(more.rows, habits=None), updated(before._learnt.posterior, more)
-    shared = Shared(after.population, after.messages, after.sizes)
+    known = before._learnt.posterior
+    rows, after = replace(more.rows, habits=None), updated(known, more)
+    if (wide := known.wide) is not None:
+        widening = everybody.learnt.widening
+        wide = wide - known.messages_with(*widening) + after.messages_with(*widening)
+        after = replace(after, wide=wide)
     counts, sums = everybody.counts.copy(), everybody.sums.copy()
     if len(before._users):
-        said = UserTable.of(before._users, before._learnt.posterior, level)
+        said = UserTable.of(before._users, before._learnt, level)
         counts, sums = counts - said.counts, sums - said.sums
     held = TemporaryDirectory(dir=data.home, prefix="later-")
     later = Path(held.name)
@@ -49,12 +53,14 @@ def with_new_answers(everybody: OutOfCore, new: UserRows) -> tuple[OutOfCore, fl
     shard = data.shard_of(rows.labels)
     for number in np.unique(shard).tolist():
         who = np.flatnonzero(shard == number)
-        table = _write(only(rows, who), after.some(who), level, later, number, weighted=data.weighted)
+        learnt = replace(everybody.learnt, posterior=after.some(who))
+        table = _write(only(rows, who), learnt, level, later, number, weighted=data.weighted)
         counts, sums = counts + table.counts, sums + table.sums
     users, comparisons = data.more
     strangers = len(rows) - len(before._users)
     data = replace(data, later=later / ROWS, more=(users + strangers, comparisons + len(new.rows.y)))
-    learnt, read = with_shared(everybody.learnt, shared), {"held": held}  # removed with it, unless it is saved
+    shared = Shared(after.population, after.messages, after.sizes)
+    learnt, read = with_shared(everybody.learnt, shared, wide), {"held": held}  # removed with it, unless it is saved
     return replace(everybody, data=data, learnt=learnt, counts=counts, sums=sums, later=later, read=read), gain
 
 
@@ -94,13 +100,11 @@ def _carry_over(former: Path | None, later: Path) -> None:
                 shutil.copyfile(file, later / kind / file.name)
 
 
-def _write(
-    rows: UserRows, posterior: Posterior, level: float, later: Path, number: int, *, weighted: bool
-) -> UserTable:
+def _write(rows: UserRows, learnt: Learnt, level: float, later: Path, number: int, *, weighted: bool) -> UserTable:
     """Rows and posteriors of users of one shard, beside those of others with later answers."""
     from prefkin.data.buckets import blobs, read_table, write_table
 
-    users = UserTable.of(rows, posterior, level)
+    users = UserTable.of(rows, learnt, level)
     for kind, table in ((ROWS, blobs(rows, weighted)), (PEOPLE, users.columns)):
         file = later / kind / shard_name(number)
         tables = replaced([read_table(file)], table) if file.exists() else [table]

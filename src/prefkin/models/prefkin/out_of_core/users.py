@@ -51,10 +51,10 @@ class UserTable:
     sums: FloatArray  # users whose group is uncertain, shares of estimates that others decide, comparisons
 
     @classmethod
-    def of(cls, rows: UserRows, posterior: Posterior, level: float) -> UserTable:
+    def of(cls, rows: UserRows, learnt: Learnt, level: float) -> UserTable:
         """The users of a posterior."""
-        share, population = posterior.share, posterior.population
-        size, square = posterior.of_covariances(
+        posterior, share, population = learnt.posterior, learnt.posterior.share, learnt.posterior.population
+        size, square = learnt.uncertainty.of_covariances(
             lambda C: np.array([np.einsum("uii->u", C), np.einsum("uij,uij->u", C, C)])
         )
         top, C = np.argmax(share, axis=1), share.shape[1]
