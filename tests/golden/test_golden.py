@@ -59,10 +59,16 @@ def beyond(found, gold):
 
 
 NEW_CORE = "golden values are of the former core; those of the hierarchical model are further off than tolerances"
+NEAR = "groups", "nearly_certain", "known_items", "one_group"  # within tolerances with either core
 
 
-@pytest.mark.xfail(strict=False, reason=NEW_CORE)
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in NEAR else pytest.param(name, marks=pytest.mark.xfail(strict=False, reason=NEW_CORE))
+        for name in PROBLEMS
+    ],
+)
 def test_results_are_near_the_stored_ones(name):
     gold, found = stored(name), computed(name)
     assert beyond(found, gold) == {}

@@ -130,6 +130,9 @@ def test_passes_over_shards_are_passes_in_memory(sampled, tmp_path, spread, user
     assert (np.abs(model.theta_[order] - found.theta) / deviation).max() < (PASSES.tol if powers else 1e-9)
     share = model.membership_[order][:, : found.share.shape[1]]
     np.testing.assert_allclose(share, found.share, atol=1e-4 if powers else 1e-9)
+    if not powers:
+        known = replace(learnt, posterior=found).uncertainty.covariances(np.array([5]))[0]
+        np.testing.assert_allclose(model.covariance(5), known, atol=1e-9)
     assert spread or powers or model.structure_ == "groups"
 
 
