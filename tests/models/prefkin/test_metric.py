@@ -6,7 +6,9 @@ import pytest
 import prefkin
 from prefkin import Comparisons, PrefKin
 from prefkin.errors import InvalidComparisons
-from prefkin.models.prefkin.covariance import STRUCTURES
+from prefkin.inference.likelihood import Logistic
+from prefkin.inference.model import Design
+from prefkin.models.prefkin.covariance import STRUCTURES, units_of
 
 
 def people(rng, covariance, n_users=150, n=12, mean=0.5):
@@ -31,6 +33,13 @@ def test_a_covariance_of_people_is_found(rng, kind):
     assert spread == pytest.approx(np.sqrt(np.diag(CORRELATED)), rel=0.25)
     assert found[0, 1] / (spread[0] * spread[1]) == pytest.approx(0.75, abs=0.15)
     assert abs(found[0, 2]) / (spread[0] * spread[2]) < 0.3
+
+
+def test_whitened_features_are_uncorrelated_in_any_units(rng):
+    Z, y, starts = rng.standard_normal((40, 3)) * [1e-4, 1.0, 1e4], np.ones(40), np.array([0, 40])
+    design = Design.of(Logistic(), Z, y, np.ones(40), starts)
+    white = design.X @ units_of(design, "whitened")
+    np.testing.assert_allclose(white.T @ white / design.weight.sum(), np.eye(3), atol=1e-9)
 
 
 @pytest.mark.long

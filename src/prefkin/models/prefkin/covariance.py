@@ -113,11 +113,12 @@ def units_of(design: Design, units: Units) -> FloatArray | None:
     if units == "raw":
         return None
     C = (design.X * design.weight[:, None]).T @ design.X / max(design.weight.sum(), 1e-300)
+    variance = np.diag(C)
+    scale = 1.0 / np.sqrt(np.where(variance > 0, variance, 1.0))
     if units == "scaled":
-        variance = np.diag(C)
-        return 1.0 / np.sqrt(np.where(variance > 0, variance, 1.0))
-    values, axes = np.linalg.eigh(C)
-    return axes / np.sqrt(np.maximum(values, 1e-6 * max(values.max(), 1e-300)))
+        return scale
+    values, axes = np.linalg.eigh(scale[:, None] * C * scale)  # of correlations: the least is relative to no unit
+    return scale[:, None] * axes / np.sqrt(np.maximum(values, 1e-6 * max(values.max(), 1e-300)))
 
 
 def power_of(M: FloatArray, p: float) -> FloatArray:
