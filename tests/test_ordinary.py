@@ -10,17 +10,10 @@ KNOWN_TO_FAIL = {"9"}
 REQUIRED = ("1a", "1b", "1c", "2", "4", "5", "7", "9")
 
 
-def from_differences(table):
-    """Tables on which 70d7bca meets the requirement: Z alone in similar units, no weights, noisy answers."""
-    return not {"sides known", "items named", "contexts", "weights", "units", "deterministic"} & set(table.kinds)
-
-
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_ordinary_tables_are_as_well_predicted_as_by_the_best_simple_method():
-    seeds = [seed for seed in range(40_000, 40_200) if from_differences(ordinary.draw(seed))][:30]
-    trials = [ordinary.trial(seed, methods=("prefkin", *ordinary.SIMPLE)) for seed in seeds]
-    assert len(trials) == 30
+    trials = [ordinary.trial(seed, methods=("prefkin", *ordinary.SIMPLE)) for seed in range(40_000, 40_030)]
     failures = {t.seed: t.outcomes["prefkin"].failure for t in trials if t.outcomes["prefkin"].failure}
     assert not failures
     assert ordinary.requirement(trials)[2]
