@@ -62,6 +62,7 @@ NEW_CORE = "golden values are of the former core; those of the hierarchical mode
 NEAR = "groups", "nearly_certain", "known_items", "one_group"  # within tolerances with either core
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

@@ -49,6 +49,7 @@ def mean_loss(Z, y, weights, margins):
     return weights @ np.logaddexp(0.0, -(2 * y - 1) * margins) / weights.sum()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("powers", "number", "units"), [(3, 0, 0), (6, 1, 0), (9, 3, 0), (9, 8, 0), (12, 11, 0), (12, 16, 0), (12, 4, 3)]
 )

@@ -1,17 +1,15 @@
 """The estimator on the hierarchical model: what it computes from the posterior, its files, extensions and warnings."""
 
 import json
-import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import check_estimator
 
 from prefkin.data.synthetic import demo_population
-from prefkin.errors import ConvergenceWarning, InvalidParameter, ModelFileError, PrefkinWarning
+from prefkin.errors import ConvergenceWarning, InvalidParameter, ModelFileError
 from prefkin.inference.likelihood import Laplace, Logistic
 from prefkin.models.files import read_model_file
 from prefkin.models.prefkin.covariance import STRUCTURES
@@ -47,13 +45,6 @@ def reloaded(model, path):
 class StudentT:
     def spread(self, deviation, d):
         return (4.0 + deviation) / (4.0 + d)
-
-
-def test_scikit_learns_own_checks_pass():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrefkinWarning)
-        results = check_estimator(PrefKin(n_jobs=1), on_skip=None, on_fail="raise")
-    assert sum(result["status"] == "passed" for result in results) > 50
 
 
 def test_files_bring_everything_back(model, continuous, tmp_path):

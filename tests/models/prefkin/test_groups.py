@@ -36,6 +36,7 @@ def test_groups_are_found_with_many_features(run, rows, found, gap):
     assert world.fresh_gap(model.theta_).mean() < gap
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")
 @pytest.mark.parametrize("seed", [6503, 6504, 6507])
 def test_sure_people_do_not_move_where_sites_that_are_flat_promise_more(seed):
@@ -51,6 +52,7 @@ def test_sure_people_do_not_move_where_sites_that_are_flat_promise_more(seed):
     assert pair_precision_recall([model.members(user) for user in range(30)], group) == (1.0, 1.0)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::prefkin.errors.SeparationWarning")
 @pytest.mark.parametrize(("users", "n", "dim"), [(24, 20, 32), (30, 16, 24)])
 def test_of_few_answers_too_one_of_weight_two_is_two_and_one_of_weight_zero_none(users, n, dim):

@@ -24,6 +24,7 @@ def people(rng, n, theta, along=None):
     return Z, users, np.einsum("ij,ij->i", Z, theta[users])
 
 
+@pytest.mark.long
 def test_sure_answers_are_foretold_as_surely_as_by_own_ridge(rng):
     tastes = rng.normal(size=(5, 30))
     theta = rng.dirichlet(np.ones(5), size=40) @ tastes
