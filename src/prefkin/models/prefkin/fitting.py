@@ -231,7 +231,7 @@ def _chosen(fitted: list[_Fitted], held: dict[str, HeldOut], losses: dict[str, f
     calibration = calibrate(held[best.candidate.name])
     if not clustered:
         return best, calibration
-    groups = min(clustered, key=loss)
+    groups = min(clustered, key=lambda each: loss(each) - each.evidence)
     other = calibrate(held[groups.candidate.name])
     gain = 0.5 * (loss(best) - loss(groups) + calibration.loss - other.loss)
     agree = gain > -SELECTION.clearly and gain + groups.evidence - evidence > SELECTION.clearly
